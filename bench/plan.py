@@ -16,7 +16,8 @@ from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
-from oarlock.plan.planner import Planner
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import begin_pass, run_pass
 from oarlock.plan.settings import PlanSettings
 
 NOW = 1_000_000
@@ -166,13 +167,13 @@ def hetero(jobs: int) -> Snapshot:
     return load.snapshot()
 
 
-def _planned(snapshot: Snapshot) -> Planner:
+def _planned(snapshot: Snapshot) -> PassState:
     """Plan everything; a load of which not every job gets a place is a mistake."""
-    planner = Planner(snapshot, now=NOW, settings=PlanSettings())
-    plan = planner.run()
+    state = begin_pass(snapshot, now=NOW, settings=PlanSettings())
+    plan = run_pass(state)
     if len(plan.placements) != len(snapshot.waiting):
         raise ValueError(f"only {len(plan.placements)} of {len(snapshot.waiting)} jobs have a place")
-    return planner
+    return state
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -276,10 +277,10 @@ def _newcomer(snapshot: Snapshot, number: int) -> WaitingJob:
 def reasons() -> float:
     """The reasons and predictions of 10,000 waiting jobs, on top of the plan."""
     snapshot = regular(10_000, parts=0.6)
-    planner = _planned(snapshot)
+    state = _planned(snapshot)
 
     def told() -> None:
-        explainer = Explainer(planner)
+        explainer = Explainer(state)
         for job in snapshot.waiting:
             explainer.why(job.job_id)
 

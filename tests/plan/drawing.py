@@ -16,7 +16,8 @@ from oarlock.model.plan import Plan
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.planner import make_plan
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import begin_pass, make_plan, run_pass
 from oarlock.plan.sets.layout import ResourceLayout, make_layout
 from oarlock.plan.settings import PlanSettings
 
@@ -133,6 +134,13 @@ def snapshot(resources: ResourceTable, *jobs: Asked | PlacedJob, **said: Any) ->
     return Snapshot(
         resources=resources, shapes=tuple(shapes), waiting=tuple(waiting), placed=tuple(placed), **(usual | said)
     )
+
+
+def finished_pass(shot: Snapshot, settings: PlanSettings) -> PassState:
+    """Plan a snapshot at NOW and return the state after it, for questions about the plan."""
+    state = begin_pass(shot, now=NOW, settings=settings)
+    run_pass(state)
+    return state
 
 
 def planned(

@@ -6,9 +6,22 @@ from hypothesis import given, settings
 from oarlock.model.job import JobState
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
-from oarlock.plan.planner import Planner, make_plan
+from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import NOW, Asked, asks, cluster, obstacles, places, planned, reserved, reserves, runs, snapshot
+from tests.plan.drawing import (
+    NOW,
+    Asked,
+    asks,
+    cluster,
+    finished_pass,
+    obstacles,
+    places,
+    planned,
+    reserved,
+    reserves,
+    runs,
+    snapshot,
+)
 from tests.plan.random_snapshots import snapshots
 from tests.plan.reference import Reference
 
@@ -110,7 +123,7 @@ def test_from_event_to_event_rooms_come_and_go():
     assert live.decide().start == (2,)
     live.started(2)
     live.advance(NOW + 5)
-    assert not live.has_room(asks(9, "nodes=3").waiting(live.planner.shapes))
+    assert not live.has_room(asks(9, "nodes=3").waiting(live.state.shapes))
     live.ended(1)
     plan = live.decide()
     assert (plan.orphans, plan.start) == ((2,), ())
@@ -119,8 +132,8 @@ def test_from_event_to_event_rooms_come_and_go():
 def live_asks(live: IncrementalPlan, *jobs: Asked) -> int:
     """Let jobs wait in a plan that lives; gives how many shapes it knows then."""
     for job in jobs:
-        live.submitted(job.waiting(live.planner.shapes))
-    return len(live.planner.shapes)
+        live.submitted(job.waiting(live.state.shapes))
+    return len(live.state.shapes)
 
 
 def test_why_an_inner_job_waits_for_its_container():
@@ -131,9 +144,8 @@ def test_why_an_inner_job_waits_for_its_container():
         asks(3, "nodes=1", types=("inner=4",)),
         runs(4, [5, 6], NOW + 500, types=ROOM, state=JobState.LAUNCHING),
     )
-    planner = Planner(shot, now=NOW, settings=PlanSettings(security_time=0))
-    planner.run()
-    told = {job: Explainer(planner).why(job) for job in (2, 3)}
+    explainer = Explainer(finished_pass(shot, PlanSettings(security_time=0)))
+    told = {job: explainer.why(job) for job in (2, 3)}
     assert told[2].says == "needs 1 node for 0:01:40; belongs into a container, job 1, which starts in 0:01:00"
     assert told[3].says == "needs 1 node for 0:01:40; belongs into a container, job 4, which does not run yet"
     assert {one.obstacle for one in told.values()} == {"container"}

@@ -14,22 +14,34 @@ from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.explain.wording import ordinal
-from oarlock.plan.planner import Planner
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import begin_pass, make_plan, run_pass
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.timeline import FreeWindow
-from tests.plan.drawing import BESTEFFORT, DEFAULT, NOW, Asked, asks, cluster, node, runs, shape, snapshot, table
+from tests.plan.drawing import (
+    BESTEFFORT,
+    DEFAULT,
+    NOW,
+    Asked,
+    asks,
+    cluster,
+    finished_pass,
+    node,
+    runs,
+    shape,
+    snapshot,
+    table,
+)
 
 HOUR = 3600
 
 
-def planner(resources: ResourceTable, *jobs: Asked | PlacedJob, **settings: object) -> Planner:
-    made = Planner(snapshot(resources, *jobs), now=NOW, settings=PlanSettings(**({"security_time": 0} | settings)))
-    made.run()
-    return made
+def after_pass(resources: ResourceTable, *jobs: Asked | PlacedJob, **settings: object) -> PassState:
+    return finished_pass(snapshot(resources, *jobs), PlanSettings(**({"security_time": 0} | settings)))
 
 
 def why(job_id: int, resources: ResourceTable, *jobs: Asked | PlacedJob, **settings: object) -> WaitReason:
-    return Explainer(planner(resources, *jobs, **settings)).why(job_id)
+    return Explainer(after_pass(resources, *jobs, **settings)).why(job_id)
 
 
 def test_the_last_node_comes_when_somebody_leaves():
@@ -50,7 +62,7 @@ def test_the_last_node_comes_when_somebody_leaves():
 
 
 def test_an_instant_is_written_as_the_caller_wishes():
-    made = planner(cluster(1, 2), runs(1, [1], until=NOW + 60), asks(2, "nodes=1"))
+    made = after_pass(cluster(1, 2), runs(1, [1], until=NOW + 60), asks(2, "nodes=1"))
     told = Explainer(made, at=lambda instant: f"at +{instant - NOW}").why(2)
     assert told.says == "needs 1 node for 0:01:40; 0 are free now, the first when job 1 ends at +60"
 
@@ -85,12 +97,8 @@ def test_conditions_of_the_user_are_told_and_those_of_rules_are_not():
 
 
 def under(policy: str, job_id: int, resources: ResourceTable, *jobs: Asked | PlacedJob) -> WaitReason:
-    made = Planner(
-        snapshot(resources, *jobs, queues=(Queue("default", 2, policy),)),
-        now=NOW,
-        settings=PlanSettings(security_time=0),
-    )
-    made.run()
+    shot = snapshot(resources, *jobs, queues=(Queue("default", 2, policy),))
+    made = finished_pass(shot, PlanSettings(security_time=0))
     return Explainer(made).why(job_id)
 
 
@@ -213,10 +221,8 @@ def test_a_dependant_hears_for_whom_it_waits():
 
 def test_a_job_without_a_place_hears_what_stopped_it():
     stopped = Queue("default", 2, DEFAULT.policy, active=False)
-    made = Planner(
-        snapshot(cluster(1, 1), asks(1, "nodes=1"), queues=(stopped, BESTEFFORT)), now=NOW, settings=PlanSettings()
-    )
-    made.run()
+    shot = snapshot(cluster(1, 1), asks(1, "nodes=1"), queues=(stopped, BESTEFFORT))
+    made = finished_pass(shot, PlanSettings())
     assert Explainer(made).why(1) == WaitReason(1, Obstacle.QUEUE_STOPPED, "queue `default` is stopped")
 
 
@@ -231,7 +237,7 @@ def test_a_job_on_a_sleeping_node_waits_for_it_to_wake():
 
 
 def test_when_could_i_get_so_many_cores_for_so_long():
-    made = planner(cluster(2, 2), runs(1, [1, 2, 3], until=NOW + 600), asks(2, "core=2", walltime=HOUR))
+    made = after_pass(cluster(2, 2), runs(1, [1, 2, 3], until=NOW + 600), asks(2, "core=2", walltime=HOUR))
     explainer = Explainer(made)
     assert [explainer.when(shape(f"core={count}"), HOUR) for count in (1, 2, 4, 5)] == [
         FreeWindow(NOW, made.layout.bits_of([4])),
@@ -275,13 +281,11 @@ clusters = st.randoms(use_true_random=False).map(_make_line)
 @given(clusters)
 def test_the_suggested_smaller_request_does_start_at_once(drawn: tuple[Snapshot, PlanSettings]):
     snap, settings = drawn
-    made = Planner(snap, now=NOW, settings=settings)
-    made.run()
-    explainer = Explainer(made)
+    explainer = Explainer(finished_pass(snap, settings))
     for job in snap.waiting:
         told = explainer.why(job.job_id)
         if told.smaller is not None:
-            again = Planner(_asking(snap, job, told.smaller), now=NOW, settings=settings).run()
+            again = make_plan(_asking(snap, job, told.smaller), now=NOW, settings=settings)
             assert again.placements[job.job_id].start == NOW, told
 
 
@@ -297,10 +301,9 @@ def _asking(snap: Snapshot, job: WaitingJob, text: str) -> Snapshot:
 @given(clusters)
 def test_the_predicted_start_is_met_when_nothing_else_arrives(drawn: tuple[Snapshot, PlanSettings]):
     snap, settings = drawn
-    first = Planner(snap, now=NOW, settings=settings)
-    promised = first.run()
+    promised = make_plan(snap, now=NOW, settings=settings)
     for instant in sorted({placement.start for placement in promised.placements.values()}):
-        later = Planner(_at(snap, promised, instant, settings), now=instant, settings=settings).run()
+        later = make_plan(_at(snap, promised, instant, settings), now=instant, settings=settings)
         due = {job_id: place for job_id, place in promised.placements.items() if place.start >= instant}
         assert {job_id: later.placements[job_id] for job_id in due} == due
         assert set(later.start) == {job_id for job_id, place in due.items() if place.start == instant}
@@ -348,10 +351,9 @@ def test_a_node_that_is_awake_too_shortly_is_kept_for_nobody():
 
 def test_a_place_that_was_promised_is_kept_though_nobody_is_in_the_way_any_more():
     asked, settings = asks(2, "nodes=1"), PlanSettings(security_time=0)
-    busy = Planner(snapshot(cluster(1, 1), runs(1, [1], until=NOW + 50), asked), now=NOW, settings=settings)
-    first = structs.replace(busy.run(), unfinished=True)
-    made = Planner(snapshot(cluster(1, 1), asked), now=NOW, settings=settings)
-    made.run(previous=first)
+    busy = make_plan(snapshot(cluster(1, 1), runs(1, [1], until=NOW + 50), asked), now=NOW, settings=settings)
+    made = begin_pass(snapshot(cluster(1, 1), asked), now=NOW, settings=settings)
+    run_pass(made, previous=structs.replace(busy, unfinished=True))
     assert Explainer(made).why(2).says.endswith("; it starts in 0:00:50")
 
 

@@ -10,9 +10,10 @@ from msgspec import structs
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Snapshot, WaitingJob
-from oarlock.plan.explain.explain import add_job, add_shape
+from oarlock.plan.explain.explain import add_shape
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
-from oarlock.plan.planner import Planner, make_plan
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import add_job, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import (
     DEFAULT,
@@ -20,6 +21,7 @@ from tests.plan.drawing import (
     Asked,
     asks,
     cluster,
+    finished_pass,
     node,
     obstacles,
     places,
@@ -35,10 +37,8 @@ QUIET = PlanSettings(security_time=0)
 KEEPS = "conservative"
 
 
-def planner(resources: ResourceTable, *jobs: Asked | PlacedJob) -> Planner:
-    made = Planner(snapshot(resources, *jobs), now=NOW, settings=QUIET)
-    made.run()
-    return made
+def after_pass(resources: ResourceTable, *jobs: Asked | PlacedJob) -> PassState:
+    return finished_pass(snapshot(resources, *jobs), QUIET)
 
 
 def living(resources: ResourceTable, *jobs: Asked | PlacedJob, policy: str | None = None) -> IncrementalPlan:
@@ -47,20 +47,20 @@ def living(resources: ResourceTable, *jobs: Asked | PlacedJob, policy: str | Non
 
 
 def test_a_new_job_goes_behind_all_others():
-    made = planner(cluster(1, 1), runs(1, [1], until=NOW + 50), asks(2, "nodes=1", walltime=100))
+    made = after_pass(cluster(1, 1), runs(1, [1], until=NOW + 50), asks(2, "nodes=1", walltime=100))
     again = WaitingJob(job_id=3, user="bob", queue="default", choices=(Choice(30, 0, 10),))
     assert add_job(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
 
 
 def test_a_new_job_may_ask_for_what_nobody_asked_for_before():
-    made = planner(cluster(2, 2), asks(1, "nodes=1"))
+    made = after_pass(cluster(2, 2), asks(1, "nodes=1"))
     number = add_shape(made, shape("core=3"))
     job = WaitingJob(job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),))
     assert add_job(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
 
 
 def test_a_new_job_in_a_queue_that_does_not_exist_is_told_so():
-    made = planner(cluster(1, 1), asks(1, "nodes=1"))
+    made = after_pass(cluster(1, 1), asks(1, "nodes=1"))
     job = WaitingJob(job_id=2, user="bob", queue="night", choices=(Choice(20, 0, 10),))
     assert add_job(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
 
@@ -290,8 +290,7 @@ def test_one_job_more_is_planned_as_a_whole_pass_would(r: Random):
     drawn, asked = small(r)
     drawn, asked = _last_comes_last(drawn), structs.replace(asked, depth=None)
     *before, last = drawn.waiting
-    made = Planner(structs.replace(drawn, waiting=tuple(before)), now=NOW, settings=asked)
-    made.run()
+    made = finished_pass(structs.replace(drawn, waiting=tuple(before)), asked)
     add_job(made, last)
     whole = make_plan(drawn, now=NOW, settings=asked)
     assert made.placements.get(last.job_id) == whole.placements.get(last.job_id)
@@ -324,7 +323,7 @@ def test_a_queue_of_which_nobody_can_start_is_passed_over_for_the_next():
 
 
 def test_a_new_reservation_is_answered_behind_all_others():
-    made = planner(cluster(1, 1), asks(1, "nodes=1", walltime=100))
+    made = after_pass(cluster(1, 1), asks(1, "nodes=1", walltime=100))
     number = add_shape(made, shape("nodes=1"))
     job = WaitingJob(
         job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.snapshot import MaintenanceWindow, Queue, QuotaRule, QuotaSpan
-from oarlock.plan import planner
+from oarlock.plan.planner import begin_pass, make_plan, run_pass
 from oarlock.plan.policy import predict
 from oarlock.plan.policy.policies import by_priority, find_policy
 from oarlock.plan.settings import PlanSettings
@@ -21,7 +21,7 @@ EASY = Queue("default", 2, "easy-sjbf+predict")
 
 def plan(resources, *jobs, recent=None, queue=EASY, now=NOW):
     shot = snapshot(resources, *jobs, queues=(queue,), recent=recent or {})
-    return predict.make_plan(shot, now=now, settings=PlanSettings(security_time=0))
+    return make_plan(shot, now=now, settings=PlanSettings(security_time=0))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_no_job_starts_that_would_run_into_maintenance():
     for walltime, starts in ((150, ()), (90, (1,))):
         job = asks(1, "core=1", walltime=walltime, user="bob")
         shot = snapshot(cluster(1, 2), job, queues=(EASY,), recent={"bob": (10, 10)}, windows=(window,))
-        assert predict.make_plan(shot, now=NOW, settings=PlanSettings(security_time=0)).start == starts
+        assert make_plan(shot, now=NOW, settings=PlanSettings(security_time=0)).start == starts
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def drawn_with_predictions(r):
 @given(st.randoms(use_true_random=False))
 def test_no_start_is_ever_in_the_way_of_a_promise_or_of_who_is_there(r):
     drawn, settings = drawn_with_predictions(r)
-    found = predict.make_plan(drawn, now=NOW, settings=settings)
+    found = make_plan(drawn, now=NOW, settings=settings)
     asked = {choice.moldable_id: choice.walltime for job in drawn.waiting for choice in job.choices}
     undated = {job.job_id: job for job in drawn.waiting if job.reservation == Reservation.NONE}
     promised = [
@@ -187,10 +187,10 @@ def test_no_start_is_ever_in_the_way_of_a_promise_or_of_who_is_there(r):
 @pytest.mark.parametrize("seed", range(20))
 def test_without_a_prediction_the_plan_is_the_plain_one(seed):
     drawn, settings = small(Random(seed))
-    plain = planner.make_plan(drawn, now=NOW, settings=settings)
-    assert predict.make_plan(drawn, now=NOW, settings=settings) == plain
+    plain = run_pass(begin_pass(drawn, now=NOW, settings=settings))
+    assert make_plan(drawn, now=NOW, settings=settings) == plain
     everybody, settings = drawn_with_predictions(Random(seed))
     unknown = replace(everybody, recent={})
-    assert predict.make_plan(unknown, now=NOW, settings=settings).placements == (
-        planner.make_plan(unknown, now=NOW, settings=settings).placements
+    assert make_plan(unknown, now=NOW, settings=settings).placements == (
+        run_pass(begin_pass(unknown, now=NOW, settings=settings)).placements
     )

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from oarlock.model.snapshot import Queue, Usage
 from oarlock.plan.explain.explain import Explainer
-from oarlock.plan.planner import Planner, make_plan
+from oarlock.plan.planner import begin_pass, make_plan
 from oarlock.plan.policy.policies import by_priority, fair, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
-from tests.plan.drawing import DEFAULT, NOW, asks, cluster, obstacles, places, runs, snapshot
+from tests.plan.drawing import DEFAULT, NOW, asks, cluster, finished_pass, obstacles, places, runs, snapshot
 
 HOUR = 3600
 MULTI = Queue("default", 2, "multifactor")
@@ -25,8 +25,8 @@ def weighed(*jobs, weights=ONLY, fairness=None, used=None):
         queues=(MULTI,),
         usage={"default": Usage(decayed_by_user=used or {})},
     )
-    planner = Planner(shot, now=NOW, settings=PlanSettings(weights=weights, fairness=fairness or Fairness()))
-    weighing = PriorityCalculator(planner, "default")
+    state = begin_pass(shot, now=NOW, settings=PlanSettings(weights=weights, fairness=fairness or Fairness()))
+    weighing = PriorityCalculator(state, "default")
     return {job.job_id: weighing.of(job) for job in shot.waiting}
 
 
@@ -129,10 +129,8 @@ def test_every_policy_that_takes_jobs_in_order_can_take_them_by_priority():
 def test_why_shows_every_term_where_the_queue_weighs_its_jobs():
     jobs = (runs(9, [1, 2], NOW + 60), asks(1, "core=2", submitted=NOW - HOUR))
     for queue, terms in ((MULTI, ["age", "share", "qos", "project"]), (DEFAULT, None)):
-        planner = Planner(snapshot(cluster(1, 2), *jobs, queues=(queue,)), now=NOW, settings=PlanSettings())
-        planner.run()
-        priority = Explainer(planner).why(1).priority
+        state = finished_pass(snapshot(cluster(1, 2), *jobs, queues=(queue,)), PlanSettings())
+        priority = Explainer(state).why(1).priority
         assert (None if priority is None else [term.name for term in priority.terms]) == terms
-    planner = Planner(snapshot(cluster(1, 2), asks(1, "core=2"), queues=()), now=NOW, settings=PlanSettings())
-    planner.run()
-    assert Explainer(planner).why(1).priority is None
+    state = finished_pass(snapshot(cluster(1, 2), asks(1, "core=2"), queues=()), PlanSettings())
+    assert Explainer(state).why(1).priority is None

@@ -9,9 +9,21 @@ from msgspec.structs import replace
 from oarlock.model.snapshot import MaintenanceWindow, Queue
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
-from oarlock.plan.planner import Planner, make_plan
+from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import NOW, asks, cluster, obstacles, places, planned, reserves, runs, snapshot, table
+from tests.plan.drawing import (
+    NOW,
+    asks,
+    cluster,
+    finished_pass,
+    obstacles,
+    places,
+    planned,
+    reserves,
+    runs,
+    snapshot,
+    table,
+)
 from tests.plan.drawing import licences as licence_rows
 from tests.plan.random_snapshots import snapshots
 from tests.plan.test_quotas import rule
@@ -25,11 +37,8 @@ def drained(*jobs, windows=(COOLING,), resources=FOUR, **settings):
 
 
 def explained(job_id: int, *jobs, windows=(COOLING,), resources=FOUR, **given):
-    planner = Planner(
-        snapshot(resources, *jobs, windows=windows, **given), now=NOW, settings=PlanSettings(security_time=0)
-    )
-    planner.run()
-    return Explainer(planner).why(job_id)
+    shot = snapshot(resources, *jobs, windows=windows, **given)
+    return Explainer(finished_pass(shot, PlanSettings(security_time=0))).why(job_id)
 
 
 def test_nothing_starts_that_would_run_into_a_window():
@@ -204,7 +213,7 @@ def test_who_moves_up_into_the_room_of_a_job_that_ended_obeys_windows_and_quotas
 
 def test_a_plan_that_lives_starts_a_job_at_the_date_it_asked_for():
     live = IncrementalPlan(snapshot(FOUR), now=NOW, settings=PlanSettings(security_time=0))
-    live.submitted(asks(1, "nodes=1", not_before=NOW + 30).waiting(live.planner.shapes))
+    live.submitted(asks(1, "nodes=1", not_before=NOW + 30).waiting(live.state.shapes))
     assert live.decide().start == ()
     live.advance(NOW + 30)
     assert live.decide().start == (1,)

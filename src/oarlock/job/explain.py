@@ -12,8 +12,9 @@ from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
 from oarlock.model.snapshot import Choice, Shape, WaitingJob
-from oarlock.plan.explain.explain import Explainer, add_job, add_shape
-from oarlock.plan.planner import Planner
+from oarlock.plan.explain.explain import Explainer, add_shape
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import add_job, begin_pass, run_pass
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import account_doubts, events, jobs, snapshot
 
@@ -72,28 +73,28 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
     doubt = account_doubts.of_user(tx, job.user, now=now)
     if doubt is not None:
         return WaitReason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
-    planner, seen = _planned(tx, config, now)
+    state, seen = _planned(tx, config, now)
     broken = dict(seen.broken)
     if job_id in broken:
         return WaitReason(job_id, Obstacle.SET_ASIDE, broken[job_id])
-    if job_id not in planner.waiting:
-        return _accepted(planner, job)
-    reason = Explainer(planner).why(job_id)
+    if job_id not in state.waiting:
+        return _accepted(state, job)
+    reason = Explainer(state).why(job_id)
     if reason.obstacle is Obstacle.QUEUE_STOPPED and (cause := queue_states.why_stopped(tx)):
         return structs.replace(reason, says=f"{reason.says}: {cause}")
     return reason
 
 
-def _accepted(planner: Planner, job: Job) -> WaitReason:
+def _accepted(state: PassState, job: Job) -> WaitReason:
     """Return what an accepted reservation waits for: its date, or what is missing when that has come."""
-    placed = planner.accepted.get(job.id)
-    if placed is None or placed.start > planner.now:
+    placed = state.accepted.get(job.id)
+    if placed is None or placed.start > state.now:
         return WaitReason(job.id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
-    unplaced = planner.unplaced.get(job.id)
+    unplaced = state.unplaced.get(job.id)
     obstacle = Obstacle.BUSY if unplaced is None else unplaced.obstacle
     if obstacle is Obstacle.MISSED and unplaced is not None:
         return WaitReason(job.id, obstacle, unplaced.detail)
-    return WaitReason(job.id, obstacle, Explainer(planner).overdue(placed))
+    return WaitReason(job.id, obstacle, Explainer(state).overdue(placed))
 
 
 def _standing(state: JobState) -> str:
@@ -113,9 +114,9 @@ def _cause(tx: Tx, job: Job) -> str:
 
 def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate:
     """Return when and where a job would start if it were submitted now."""
-    planner, _ = _planned(tx, config, now)
+    state, _ = _planned(tx, config, now)
     choices = tuple(
-        Choice(-index, add_shape(planner, Shape(alternative.groups, new.request.where)), alternative.walltime or 0)
+        Choice(-index, add_shape(state, Shape(alternative.groups, new.request.where)), alternative.walltime or 0)
         for index, alternative in enumerate(new.request.alternatives, 1)
     )
     job = new.job
@@ -131,21 +132,21 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
         reservation=job.reservation,
         start=job.start,
     )
-    placement = add_job(planner, dates.dated(waiting))
+    placement = add_job(state, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
-        return _reservation_estimate(planner, placement)
-    reason = Explainer(planner).why(_NOT_YET)
+        return _reservation_estimate(state, placement)
+    reason = Explainer(state).why(_NOT_YET)
     if isinstance(placement, Placement):
         return StartEstimate(
-            placement.start, tuple(planner.layout.nodes_of(placement.resources)), reason.says, reason.smaller
+            placement.start, tuple(state.layout.nodes_of(placement.resources)), reason.says, reason.smaller
         )
     return StartEstimate(None, (), reason.says, reason.smaller)
 
 
-def _reservation_estimate(planner: Planner, placement: Placement | Unplaced) -> StartEstimate:
+def _reservation_estimate(state: PassState, placement: Placement | Unplaced) -> StartEstimate:
     """Return whether a reservation would be accepted; its date is fixed, so no smaller request starts sooner."""
     if isinstance(placement, Placement):
-        nodes = tuple(planner.layout.nodes_of(placement.resources))
+        nodes = tuple(state.layout.nodes_of(placement.resources))
         return StartEstimate(placement.start, nodes, "yes: the reservation would be accepted")
     return StartEstimate(None, (), f"no: {placement.detail}")
 
@@ -163,9 +164,9 @@ def reservation(tx: Tx, job_id: int) -> ReservationOutcome:
     return ReservationOutcome(accepted=None)
 
 
-def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.SnapshotRead]:
+def _planned(tx: Tx, config: Config, now: int) -> tuple[PassState, snapshot.SnapshotRead]:
     how = schedule.plan_settings(config)
     seen = schedule.read(tx, how, karma_window=config.karma_window, now=now)
-    planner = Planner(seen.snapshot, now=now, settings=how)
-    planner.run()
-    return planner, seen
+    state = begin_pass(seen.snapshot, now=now, settings=how)
+    run_pass(state)
+    return state, seen

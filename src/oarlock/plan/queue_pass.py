@@ -5,163 +5,149 @@ earliest place that delays no job before it; after that, jobs can only start now
 between two jobs and continue later.
 """
 
-from bisect import insort
-from typing import TYPE_CHECKING
+import dataclasses
+from functools import partial
 
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Unplaced
-from oarlock.model.snapshot import Usage, WaitingJob
-from oarlock.plan import commitments, unread_jobs
-from oarlock.plan.policy.policies import Backfill, Policy
+from oarlock.model.snapshot import Queue, Usage, WaitingJob
+from oarlock.plan import commitments, search, unread_jobs
+from oarlock.plan.pass_state import PassState, QueuePass
+from oarlock.plan.placing import (
+    answer_reservation,
+    improve_place,
+    place,
+    place_before_deadline,
+    plan_safely,
+    set_unplaced,
+)
+from oarlock.plan.policy.policies import Backfill, Policy, by_priority, find_policy
+from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.rules.dependencies import Blocked
-from oarlock.plan.rules.search import PlacementOption
-
-if TYPE_CHECKING:
-    from oarlock.plan.planner import Planner
 
 
-class QueuePass:
-    """The state of the pass over a queue: `jobs[at:]` are not planned yet; the first `dated` jobs are new reservations.
-
-    `strict_order`: no job may be backfilled. `only_starts`: the remaining jobs can only start now.
-    """
-
-    def __init__(
-        self, planner: "Planner", policy: Policy, dated: list[WaitingJob], undated: list[WaitingJob], usage: Usage
-    ) -> None:
-        self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
-        self._dates = policy.reservations  # how many dates may still be promised; None: no limit
-        self.strict_order, self.only_starts = policy.backfill is Backfill.NOBODY, False
-        self._no_dates = False  # it was certain that there are none, before unread jobs came first
-        chosen = policy.order(undated, usage, planner.settings)
-        self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
-        self._place = planner.improve_place if policy.keeps_dates else planner.place
-        if policy.keeps_dates and planner.promised:
-            commitments.place_promised(planner, chosen)
-        if len(chosen) < len(undated):
-            among = {job.job_id for job in chosen}
-            left = [job for job in undated if job.job_id not in among]
-            planner.set_unplaced(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
-
-    def step(self) -> bool:
-        """Plan the next job; False if there is none."""
-        if self.over:
-            return False
-        job = self.jobs[self.at]
-        self.at += 1
-        planner = self._planner
-        if planner.before_unread is None:
-            self._no_dates = self.only_starts
-        self._give_turn(job)
-        if job.unread or planner.before_unread is not None:
-            planner.plan_safely(job, self._keep_room)
-        return True
-
-    def _give_turn(self, job: WaitingJob) -> None:
-        planner = self._planner
-        if job.reservation == Reservation.TO_SCHEDULE:
-            planner.plan_safely(job, planner.answer_reservation)
-        elif self.only_starts:
-            planner.plan_safely(job, self._start_now)
-        elif self._dates is None:
-            planner.plan_safely(job, self._place)
-        else:
-            self._promise(job)
-
-    def _keep_room(self, job: WaitingJob) -> None:
-        unread_jobs.keep_room(self._planner, job, dates=not self._no_dates)
-
-    def skip_to(self, at: int) -> None:
-        """Skip the next jobs without a reason: the caller knows that they cannot start now."""
-        self.at = at
-
-    def append(self, job: WaitingJob) -> None:
-        """Append a job to the queue; in shortest-first order, after the jobs that are equally short."""
-        if self.only_starts and self._shortest_first:
-            insort(self.jobs, job, lo=self.at, key=_shortness)
-        else:
-            self.jobs.append(job)
-
-    @property
-    def over(self) -> bool:
-        """Whether every job was planned."""
-        return self.at >= len(self.jobs)
-
-    @property
-    def left(self) -> list[WaitingJob]:
-        """The jobs that are not planned yet."""
-        return self.jobs[self.at :]
-
-    @property
-    def _before(self) -> str:
-        count = self.at - 1
-        return f"{count} {'job' if count == 1 else 'jobs'} of its queue {'comes' if count == 1 else 'come'} first"
-
-    def _promise(self, job: WaitingJob) -> None:
-        """Place a job; a start later than now uses up one of the dates that the policy may promise."""
-        planner = self._planner
-        planner.plan_safely(job, self._place_if_free_to_go)
-        placement = planner.placements.get(job.job_id)
-        if placement is None or placement.start <= planner.now or self._dates is None:
-            return
-        self._dates -= 1
-        self.only_starts = not self._dates
-        if self.only_starts and self._shortest_first:
-            self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
-
-    def _place_if_free_to_go(self, job: WaitingJob) -> None:
-        """Place a job unless it waits for other jobs: it would use up a date that another job could have."""
-        if not must_wait(self._planner, job):
-            self._planner.place(job)
-
-    def _start_now(self, job: WaitingJob) -> None:
-        if self.strict_order:
-            self._planner.set_unplaced(
-                [job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised"
-            )
-        else:
-            start_now(self._planner, job, otherwise=f"{self._before}; no date is promised")
-
-
-def _shortness(job: WaitingJob) -> int:
-    return min((choice.walltime for choice in job.choices), default=0)
-
-
-def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
-    """Start a job now if that delays no job with a date; if it cannot, record the reason (`otherwise` by default)."""
-    if must_wait(planner, job):
-        return
-    kind, limits = planner.kind(job), planner.limits
-    occupancy = planner.occupancies.occupancy(kind)
-    free = [
-        PlacementOption(choice, fit, window)
-        for choice in job.choices
-        if (window := occupancy.find_now(fit := planner.fit(choice.shape), planner.hole_length(kind, choice.walltime)))
-        is not None
-    ]
-    options = [allowed for option in free if (allowed := limits.restrict(job, kind, option)) is not None]
-    if options:
-        planner.place_before_deadline(job, kind, occupancy, min(options, key=lambda option: option.end))
-    elif broken := next((says for option in free if (says := limits.quota_broken_by(job, kind, option))), ""):
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
-    elif any(planner.fits_empty_cluster(choice.shape) for choice in job.choices):
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
+def begin_queue(state: PassState, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
+    """Begin the pass of a queue; None, with a reason for every job, if the queue cannot be planned."""
+    policy = find_policy(queue.policy)
+    if not queue.active:
+        set_unplaced(state, jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
+    elif policy is None:
+        unknown = f"queue `{queue.name}` has an unknown policy `{queue.policy}`"
+        set_unplaced(state, jobs, Obstacle.QUEUE_STOPPED, unknown)
+    elif state.available.missing_always:
+        names = ", ".join(state.layout.nodes_of(state.available.missing_always)) or "a resource"
+        set_unplaced(state, jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
     else:
-        planner.unplaced[job.job_id] = planner.why_never(job, kind)
+        if policy.order is by_priority:
+            policy = dataclasses.replace(policy, order=PriorityCalculator(state, queue.name).order)
+        queue_pass = state.queue_passes[queue.name] = _new_pass(
+            state, policy, jobs, state.usage.get(queue.name, Usage())
+        )
+        return queue_pass
+    return None
 
 
-def must_wait(planner: "Planner", job: WaitingJob) -> bool:
+def _new_pass(state: PassState, policy: Policy, jobs: list[WaitingJob], usage: Usage) -> QueuePass:
+    dated = [job for job in jobs if job.job_id in state.dated] if state.dated else []
+    undated = [job for job in jobs if job.job_id not in state.dated] if dated else jobs
+    chosen = policy.order(undated, usage, state.settings)
+    if policy.keeps_dates and state.promised:
+        commitments.place_promised(state, chosen)
+    if len(chosen) < len(undated):
+        among = {job.job_id for job in chosen}
+        left = [job for job in undated if job.job_id not in among]
+        set_unplaced(state, left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
+    return QueuePass(
+        jobs=dated + chosen if dated else chosen,
+        dated=len(dated),
+        dates_left=policy.reservations,
+        keeps_dates=policy.keeps_dates,
+        strict_order=policy.backfill is Backfill.NOBODY,
+        shortest_first=policy.backfill is Backfill.SHORTEST_FIRST,
+    )
+
+
+def plan_next(state: PassState, queue_pass: QueuePass) -> bool:
+    """Plan the next job of a queue; False if there is none."""
+    if queue_pass.over:
+        return False
+    job = queue_pass.jobs[queue_pass.at]
+    queue_pass.at += 1
+    if state.before_unread is None:
+        queue_pass.no_dates = queue_pass.only_starts
+    _plan(state, queue_pass, job)
+    if job.unread or state.before_unread is not None:
+        plan_safely(state, job, partial(unread_jobs.keep_room, dates=not queue_pass.no_dates))
+    return True
+
+
+def _plan(state: PassState, queue_pass: QueuePass, job: WaitingJob) -> None:
+    if job.reservation == Reservation.TO_SCHEDULE:
+        plan_safely(state, job, answer_reservation)
+    elif queue_pass.only_starts and queue_pass.strict_order:
+        reason = f"{_before(queue_pass)}, and nobody passes; no date is promised"
+        set_unplaced(state, [job], Obstacle.FAR_BACK, reason)
+    elif queue_pass.only_starts:
+        plan_safely(state, job, partial(start_now, otherwise=f"{_before(queue_pass)}; no date is promised"))
+    elif queue_pass.dates_left is None:
+        plan_safely(state, job, improve_place if queue_pass.keeps_dates else place)
+    else:
+        _promise(state, queue_pass, job, queue_pass.dates_left)
+
+
+def _before(queue_pass: QueuePass) -> str:
+    count = queue_pass.at - 1
+    return f"{count} {'job' if count == 1 else 'jobs'} of its queue {'comes' if count == 1 else 'come'} first"
+
+
+def _promise(state: PassState, queue_pass: QueuePass, job: WaitingJob, dates_left: int) -> None:
+    """Place a job; a start later than now uses up one of the dates that the policy may promise."""
+    plan_safely(state, job, _place_if_free_to_go)
+    placement = state.placements.get(job.job_id)
+    if placement is None or placement.start <= state.now:
+        return
+    queue_pass.dates_left = dates_left - 1
+    queue_pass.only_starts = not queue_pass.dates_left
+    if queue_pass.only_starts and queue_pass.shortest_first:
+        queue_pass.sort_by_length()
+
+
+def _place_if_free_to_go(state: PassState, job: WaitingJob) -> None:
+    """Place a job unless it waits for other jobs: it would use up a date that another job could have."""
+    if not must_wait(state, job):
+        place(state, job)
+
+
+def start_now(state: PassState, job: WaitingJob, *, otherwise: str) -> None:
+    """Start a job now if that delays no job with a date; if it cannot, record the reason (`otherwise` by default)."""
+    if must_wait(state, job):
+        return
+    kind = state.kind(job)
+    occupancy = state.occupancies.occupancy(kind)
+    free = [option for choice in job.choices if (option := search.find_now(state, occupancy, kind, choice)) is not None]
+    options = [allowed for option in free if (allowed := search.restrict(state, job, kind, option)) is not None]
+    if options:
+        place_before_deadline(state, job, kind, occupancy, min(options, key=lambda option: option.end))
+    elif broken := next((says for option in free if (says := search.quota_broken_by(state, job, kind, option))), ""):
+        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
+    elif any(state.fits_empty_cluster(choice.shape) for choice in job.choices):
+        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
+    else:
+        state.unplaced[job.job_id] = search.why_never(state, job, kind)
+
+
+def must_wait(state: PassState, job: WaitingJob) -> bool:
     """Return whether a job has to wait for dependencies or its own date; if so, record the reason."""
-    earliest, now = planner.earliest(job), planner.now
+    earliest, now = state.earliest(job), state.now
     if isinstance(earliest, Blocked):
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+        state.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
     elif earliest > now and earliest == job.not_before:
         reason = "it asked not to start yet; no date is promised"
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, reason, job.not_before)
+        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, reason, job.not_before)
     elif earliest > now:
-        required = max((needed.job_id for needed in job.after if needed.job_id in planner.ends), default=0)
+        required = max((needed.job_id for needed in job.after if needed.job_id in state.ends), default=0)
         reason = f"it waits for job {required}, which is not over; no date is promised"
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, reason)
+        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, reason)
     else:
         return False
     return True

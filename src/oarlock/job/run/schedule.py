@@ -19,8 +19,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan
 from oarlock.model.snapshot import Snapshot
-from oarlock.plan.planner import OutOfTime, never
-from oarlock.plan.policy.predict import make_plan
+from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.rules.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from oarlock.store.engine.tx import Tx

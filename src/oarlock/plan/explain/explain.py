@@ -18,7 +18,7 @@ from oarlock.plan.explain import unavailable
 from oarlock.plan.explain.held_back import HeldBack, ending_at, held_back
 from oarlock.plan.explain.wording import describe_shape, ordinal, unit, user_condition
 from oarlock.plan.fit.fit import Fit
-from oarlock.plan.planner import Planner
+from oarlock.plan.pass_state import PassState
 from oarlock.plan.policy.policies import by_priority, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.sets.bitset import union
@@ -45,45 +45,43 @@ class RequestSituation(NamedTuple):
 class Explainer:
     """Explains a finished plan; after any change a new explainer is needed."""
 
-    def __init__(self, planner: Planner, *, at: Instant | None = None) -> None:
-        self._planner = planner
+    def __init__(self, state: PassState, *, at: Instant | None = None) -> None:
+        self._state = state
         self._at = at or self._from_now
-        self._ready = {False: planner.available.ready, True: planner.fitter.whole_nodes(planner.available.ready)}
+        self._ready = {False: state.available.ready, True: state.fitter.whole_nodes(state.available.ready)}
         self._situations: dict[tuple[OccupancyKind, int, int], RequestSituation] = {}
         self._suggestions: dict[tuple[OccupancyKind, int, int], str | None] = {}
         self._free: dict[tuple[OccupancyKind, bool], FreeFromNow] = {}
         self._leaving: dict[int, list[tuple[int, Occupation]]] = {}
-        for job_id, settled in planner.occupancies.settled.items():
+        for job_id, settled in state.occupancies.settled.items():
             self._leaving.setdefault(settled.occupation.stop, []).append((job_id, settled.occupation))
-        occupations = ((settled.occupation, job_id) for job_id, settled in planner.occupancies.settled.items())
+        occupations = ((settled.occupation, job_id) for job_id, settled in state.occupancies.settled.items())
         self._coming = sorted(
-            (occupation.start, job_id, occupation)
-            for occupation, job_id in occupations
-            if occupation.start > planner.now
+            (occupation.start, job_id, occupation) for occupation, job_id in occupations if occupation.start > state.now
         )
 
     def why(self, job_id: int) -> WaitReason:
         """Explain why a waiting job does not run now; with its priority where the queue is ordered by it."""
         reason = self._why(job_id)
-        job = self._planner.waiting[job_id]
-        queue = next((queue for queue in self._planner.queues if queue.name == job.queue), None)
+        job = self._state.waiting[job_id]
+        queue = next((queue for queue in self._state.queues if queue.name == job.queue), None)
         policy = None if queue is None else find_policy(queue.policy)
         if policy is None or policy.order is not by_priority:
             return reason
-        return replace(reason, priority=PriorityCalculator(self._planner, job.queue).of(job))
+        return replace(reason, priority=PriorityCalculator(self._state, job.queue).of(job))
 
     def _why(self, job_id: int) -> WaitReason:
-        job = self._planner.waiting[job_id]
-        placement = self._planner.placements.get(job_id)
+        job = self._state.waiting[job_id]
+        placement = self._state.placements.get(job_id)
         if placement is None:
-            return self._without_place(job, self._planner.unplaced[job_id])
+            return self._without_place(job, self._state.unplaced[job_id])
         choice = next(choice for choice in job.choices if choice.moldable_id == placement.moldable_id)
-        kind = self._planner.kind(job)
+        kind = self._state.kind(job)
         held = self._held_back(job, kind, choice, placement)
         if held is not None:
             says = f"needs {self._asks(choice)}; {held.says}"
             return WaitReason(job_id, held.obstacle, says, placement.start)
-        if placement.start <= self._planner.now:
+        if placement.start <= self._state.now:
             return WaitReason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
         situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
@@ -96,25 +94,25 @@ class Explainer:
     def when(self, shape: Shape, walltime: int, *, kind: OccupancyKind | None = None) -> FreeWindow | None:
         """Return the earliest window of a request submitted now, after all other jobs; None if there is none."""
         kind = kind or OccupancyKind()
-        fit = self._planner.fitter.compile(shape)
-        return self._planner.occupancies.occupancy(kind).find(fit, self._planner.hole_length(kind, walltime))
+        fit = self._state.fitter.compile(shape)
+        return self._state.occupancies.occupancy(kind).find(fit, self._state.hole_length(kind, walltime))
 
     def _held_back(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, placement: Placement) -> HeldBack | None:
-        starts = placement.start <= self._planner.now
-        if kind.container is None and (starts or not (job.not_before or self._planner.limits)):
+        starts = placement.start <= self._state.now
+        if kind.container is None and (starts or not (job.not_before or self._state.limits)):
             return None
         fit, stop = (
-            self._planner.fit(choice.shape),
-            self._planner.now + self._planner.hole_length(kind, choice.walltime),
+            self._state.fit(choice.shape),
+            self._state.now + self._state.hole_length(kind, choice.walltime),
         )
         free = self._from_now_on(kind, fit).until(stop) | self._own(job.job_id, kind, fit, stop)
-        return held_back(self._planner, job, kind, choice, placement, free, self._at)
+        return held_back(self._state, job, kind, choice, placement, free, self._at)
 
     def _asks(self, choice: Choice) -> str:
-        return f"{describe_shape(self._planner.shapes[choice.shape])} for {show_duration(choice.walltime)}"
+        return f"{describe_shape(self._state.shapes[choice.shape])} for {show_duration(choice.walltime)}"
 
     def _from_now(self, instant: int) -> str:
-        return f"in {show_duration(max(instant - self._planner.now, 1))}"
+        return f"in {show_duration(max(instant - self._state.now, 1))}"
 
     def _without_place(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         says = unplaced.detail
@@ -126,13 +124,13 @@ class Explainer:
 
     def _out_of_reach(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         """Explain how many such units exist, how many can be used, and why the others cannot."""
-        shape = self._planner.shapes[job.choices[0].shape]
+        shape = self._state.shapes[job.choices[0].shape]
         level, obstacle = _counting(shape), unplaced.obstacle
         if level is None:
-            absent = unavailable.nodes(self._planner)
+            absent = unavailable.nodes(self._state)
             counted = f"{unplaced.detail} ({absent})" if absent else unplaced.detail
         else:
-            exist, usable, absent = unavailable.counts(self._planner, shape)
+            exist, usable, absent = unavailable.counts(self._state, shape)
             counted = f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
             if exist >= level.count:
                 obstacle = Obstacle.UNAVAILABLE
@@ -143,11 +141,11 @@ class Explainer:
     def _without_date(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         """Explain why a job without a promised date waits, and suggest a request that would start at once."""
         try:
-            kind, choice = self._planner.kind(job), job.choices[0]
+            kind, choice = self._state.kind(job), job.choices[0]
             situation = self._situation(kind, choice)
         except OarlockError:  # it was not planned, so its error did not appear before
             return WaitReason(job.job_id, unplaced.obstacle, unplaced.detail)
-        may_backfill = self._planner.may_backfill(job) and self._planner.fit(choice.shape).monotone
+        may_backfill = self._state.may_backfill(job) and self._state.fit(choice.shape).monotone
         kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}; {unplaced.detail}"
         return WaitReason(
@@ -155,9 +153,9 @@ class Explainer:
         )
 
     def _about_to_start(self, placement: Placement) -> str:
-        asleep = placement.resources & union(bits for _, bits in self._planner.available.asleep)
+        asleep = placement.resources & union(bits for _, bits in self._state.available.asleep)
         if asleep:
-            return f"starts as soon as {', '.join(self._planner.layout.nodes_of(asleep))} is awake"
+            return f"starts as soon as {', '.join(self._state.layout.nodes_of(asleep))} is awake"
         return "is about to start"
 
     def _situation(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
@@ -168,8 +166,8 @@ class Explainer:
         return cached
 
     def _look(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
-        shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
-        now, stop = self._planner.now, self._planner.now + self._planner.hole_length(kind, choice.walltime)
+        shape, fit = self._state.shapes[choice.shape], self._state.fit(choice.shape)
+        now, stop = self._state.now, self._state.now + self._state.hole_length(kind, choice.walltime)
         free = self._from_now_on(kind, fit)
         asks = self._asks(choice)
         level = _counting(shape)
@@ -177,13 +175,13 @@ class Explainer:
             return RequestSituation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
-            _, _, absent = unavailable.counts(self._planner, shape)
+            _, _, absent = unavailable.counts(self._state, shape)
             why = f" ({absent})" if absent else ""
             return RequestSituation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
         if long < level.count:
             numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
             idle_now = free.until(now + 1)
-            resources = self._planner.fitter.resources_of(idle_now) if fit.of_nodes else idle_now
+            resources = self._state.fitter.resources_of(idle_now) if fit.of_nodes else idle_now
             return RequestSituation(asks, numbers, "enough are", resources)
         return RequestSituation(asks, f"{long} {_are(long)} free now", "enough are")
 
@@ -191,7 +189,7 @@ class Explainer:
         key = kind, fit.of_nodes
         cached = self._free.get(key)
         if cached is None:
-            cached = self._free[key] = self._planner.occupancies.occupancy(kind).from_now(of_nodes=fit.of_nodes)
+            cached = self._free[key] = self._state.occupancies.occupancy(kind).from_now(of_nodes=fit.of_nodes)
         return cached
 
     def _kept_for(self, job_id: int, idle: int) -> str:
@@ -209,62 +207,62 @@ class Explainer:
             if job_id > 0 and occupation.resources & placement.resources
         ]
         if leaving:
-            ends = self._at(self._planner.ends.get(min(leaving), placement.start))
+            ends = self._at(self._state.ends.get(min(leaving), placement.start))
             return f", {situation.last} when job {min(leaving)} ends {ends}"
         if required := self._required(job):
             first = f"job {max(required)}, which it depends on, has to end first"
             return f", but {first}; it starts {self._at(placement.start)}"
-        if windows := ending_at(self._planner, placement):
+        if windows := ending_at(self._state, placement):
             return f"; it starts when {windows} ends, {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
 
     def overdue(self, job: PlacedJob) -> str:
         """Describe what an accepted reservation waits for after its date has come."""
-        return unavailable.overdue_reservation(self._planner, job, self._at)
+        return unavailable.overdue_reservation(self._state, job, self._at)
 
     def _required(self, job: WaitingJob) -> list[int]:
         """Return the jobs that have to end first."""
-        return [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
+        return [needed.job_id for needed in job.after if needed.job_id in self._state.ends]
 
     def _smaller(self, job_id: int, kind: OccupancyKind, choice: Choice) -> str | None:
         """Return a smaller request that would start at once instead of this one; cached for jobs with the same request.
 
         A job's own planned occupation does not block it: what is free until then counts as free now.
         """
-        fit = self._planner.fit(choice.shape)
+        fit = self._state.fit(choice.shape)
         if not fit.monotone:
             return None
-        stop = self._planner.now + self._planner.hole_length(kind, choice.walltime)
+        stop = self._state.now + self._state.hole_length(kind, choice.walltime)
         own = self._own(job_id, kind, fit, stop)
         return self._fitting(kind, choice, fit, own) if own else self._suggested(kind, choice)
 
     def _suggested(self, kind: OccupancyKind, choice: Choice) -> str | None:
         key = kind, choice.shape, choice.walltime
         if key not in self._suggestions:
-            self._suggestions[key] = self._fitting(kind, choice, self._planner.fit(choice.shape), 0)
+            self._suggestions[key] = self._fitting(kind, choice, self._state.fit(choice.shape), 0)
         return self._suggestions[key]
 
     def _own(self, job_id: int, kind: OccupancyKind, fit: Fit, stop: int) -> int:
-        occupation = self._planner.occupancies.settled[job_id].occupation
+        occupation = self._state.occupancies.settled[job_id].occupation
         if not occupation.start < stop <= occupation.stop:
             return 0
-        units = self._planner.fitter.touched_nodes(occupation.resources) if fit.of_nodes else occupation.resources
+        units = self._state.fitter.touched_nodes(occupation.resources) if fit.of_nodes else occupation.resources
         return units & self._from_now_on(kind, fit).until(occupation.start)
 
     def _fitting(self, kind: OccupancyKind, choice: Choice, fit: Fit, own: int) -> str | None:
         """Try fewer units for as long, then as many for less time."""
-        shape, free, ready = self._planner.shapes[choice.shape], self._from_now_on(kind, fit), self._ready[fit.of_nodes]
-        now, level = self._planner.now, _counting(shape)
-        stop = now + self._planner.hole_length(kind, choice.walltime)
+        shape, free, ready = self._state.shapes[choice.shape], self._from_now_on(kind, fit), self._ready[fit.of_nodes]
+        now, level = self._state.now, _counting(shape)
+        stop = now + self._state.hole_length(kind, choice.walltime)
         fewer = fit.offers((free.until(stop) | own) & ready) if level is not None else 0
         if level is not None and 0 < fewer < level.count:
             return _request_text(shape, choice.walltime, fewer)
         if kind.besteffort or not fit.fits(free.until(now + 1) & ready):
             return None
         until = free.longest(fit)
-        hole = self._planner.hole_length(kind, choice.walltime) if until is None else until - now
-        walltime = min(hole - self._planner.settings.security_time, choice.walltime - 1)
-        if walltime < SHORTEST or hole < self._planner.settings.minimum_hole:
+        hole = self._state.hole_length(kind, choice.walltime) if until is None else until - now
+        walltime = min(hole - self._state.settings.security_time, choice.walltime - 1)
+        if walltime < SHORTEST or hole < self._state.settings.minimum_hole:
             return None
         return _request_text(shape, walltime, None)
 
@@ -288,13 +286,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def add_job(planner: Planner, job: WaitingJob) -> Placement | Unplaced:
-    """Place a new job after all others, in a finished plan; return its placement, or why it has none."""
-    planner.add(job)
-    return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
-
-
-def add_shape(planner: Planner, shape: Shape) -> int:
+def add_shape(state: PassState, shape: Shape) -> int:
     """Register a shape that no job has requested yet, and return its index."""
-    planner.shapes.append(shape)
-    return len(planner.shapes) - 1
+    state.shapes.append(shape)
+    return len(state.shapes) - 1

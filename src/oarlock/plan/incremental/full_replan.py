@@ -9,14 +9,15 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import PlacedJob, Snapshot, WaitingJob
 from oarlock.plan.inputs import PlanInputs
-from oarlock.plan.planner import Planner
+from oarlock.plan.pass_state import PassState
+from oarlock.plan.planner import begin_pass, run_pass
 from oarlock.plan.policy import predict
 
 
-def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
+def is_needed(state: PassState, jobs: Iterable[WaitingJob]) -> bool:
     """Return whether more than free resources decides which jobs start, so that every decision is a full pass."""
-    ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
-    return ranked or bool(planner.limits) or planner.containers.needed or any(map(is_special, jobs))
+    ranked = state.settings.pack or any(queue.weighs or queue.predicts for queue in state.queues)
+    return ranked or bool(state.limits) or state.containers.needed or any(map(is_special, jobs))
 
 
 def is_special(job: WaitingJob) -> bool:
@@ -25,27 +26,27 @@ def is_special(job: WaitingJob) -> bool:
     return inner or job.not_before > 0 or job.deadline is not None
 
 
-def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
-    """Run a full pass on the jobs of a planner, and store the result in the planner."""
-    now, available = planner.now, planner.available
+def replan(snapshot: Snapshot, inputs: PlanInputs, state: PassState, promised: Mapping[int, Placement] | None) -> Plan:
+    """Run a full pass on the jobs of a state, and store the result there."""
+    now, available = state.now, state.available
     asleep = tuple([sleeping for sleeping in available.asleep if sleeping[0] > now])
     seen = replace(
         snapshot,
-        shapes=tuple(planner.shapes),
-        waiting=tuple(sorted(planner.waiting.values(), key=lambda job: job.job_id)),
-        placed=tuple(planner.placed.values()),
-        recent=planner.recent,
+        shapes=tuple(state.shapes),
+        waiting=tuple(sorted(state.waiting.values(), key=lambda job: job.job_id)),
+        placed=tuple(state.placed.values()),
+        recent=state.recent,
     )
-    # Promises are not verified here as in `predict.make_plan`, so run times are predicted only where there are none.
-    predicting = set() if planner.accepted or planner.dated or seen.windows else predict.predicting_queues(seen)
+    # Promises are not verified here as in `make_plan`, so run times are predicted only where there are none.
+    predicting = set() if state.accepted or state.dated or seen.windows else predict.predicting_queues(seen)
     shown = predict.with_predictions(seen, predicting, now=now) if predicting else seen
-    whole = Planner(
-        shown, now=now, settings=planner.settings, inputs=inputs._replace(available=available._replace(asleep=asleep))
+    whole = begin_pass(
+        shown, now=now, settings=state.settings, inputs=inputs._replace(available=available._replace(asleep=asleep))
     )
-    before = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
-    plan = whole.run(previous=before)
+    before = None if promised is None else Plan(now=now, ids=state.layout.ids, placements=dict(promised), unplaced={})
+    plan = run_pass(whole, previous=before)
     places = predict.with_full_walltimes(plan, seen).placements if predicting else whole.placements
-    planner.occupancies, planner.placements, planner.unplaced = whole.occupancies, places, whole.unplaced
+    state.occupancies, state.placements, state.unplaced = whole.occupancies, places, whole.unplaced
     return replace(plan, placements=places.copy(), unplaced=whole.unplaced.copy())
 
 
@@ -55,9 +56,9 @@ class RunHistory:
     def __init__(self, before: Mapping[str, tuple[int, ...]]) -> None:
         self._before, self._runs = before, dict[str, list[tuple[int, int]]]()
 
-    def ended(self, planner: Planner, job: PlacedJob) -> None:
+    def ended(self, state: PassState, job: PlacedJob) -> None:
         """Record a job that has just ended."""
         if job.state in HOLDS_RESOURCES:
-            runs = sorted([*self._runs.get(job.user, ()), (job.job_id, planner.now - job.start)], reverse=True)[:2]
+            runs = sorted([*self._runs.get(job.user, ()), (job.job_id, state.now - job.start)], reverse=True)[:2]
             self._runs[job.user] = runs
-            planner.recent[job.user] = (*(run for _, run in runs), *self._before.get(job.user, ()))[:2]
+            state.recent[job.user] = (*(run for _, run in runs), *self._before.get(job.user, ()))[:2]

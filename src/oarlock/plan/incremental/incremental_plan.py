@@ -23,9 +23,10 @@ from oarlock.plan.actions import finish_plan
 from oarlock.plan.incremental import full_replan
 from oarlock.plan.incremental.start_candidates import StartCandidates, StartClasses
 from oarlock.plan.inputs import PlanInputs, inputs_from_table
-from oarlock.plan.planner import OutOfTime, Planner, never
+from oarlock.plan.pass_state import QueuePass, add_placed, restart, update_besteffort
+from oarlock.plan.planner import OutOfTime, begin_pass, never
 from oarlock.plan.policy.policies import Backfill, fifo, find_policy
-from oarlock.plan.queue_pass import QueuePass
+from oarlock.plan.queue_pass import begin_queue, plan_next
 from oarlock.plan.rules import reservations
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import FOREVER
@@ -50,17 +51,17 @@ class IncrementalPlan:
     ) -> None:
         self._snapshot = snapshot
         self._inputs = inputs or inputs_from_table(snapshot.resources, settings or PlanSettings(), now)
-        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), inputs=self._inputs)
+        self.state = begin_pass(snapshot, now=now, settings=settings or PlanSettings(), inputs=self._inputs)
         self._limited, self._memory = (
-            full_replan.is_needed(self.planner, snapshot.waiting),
+            full_replan.is_needed(self.state, snapshot.waiting),
             full_replan.RunHistory(snapshot.recent),
         )
         self.now, self._punctual = now, punctual
-        self._base, self._ends = self.planner.occupancies, self.planner.ends
+        self._base, self._ends = self.state.occupancies, self.state.ends
         self._queues: dict[str, dict[int, WaitingJob]] = {}
-        self._classes = StartClasses(self.planner)
+        self._classes = StartClasses(self.state)
         self._waits_for: dict[int, set[int]] = {}
-        self._older = dict(self.planner.promised)
+        self._older = dict(self.state.promised)
         for job in snapshot.waiting:
             self._admit(job)
         self._stale = True
@@ -68,7 +69,7 @@ class IncrementalPlan:
         self._candidates = StartCandidates({})
         self._unanswered, self._due = set[int](), set[int]()
         self._on_base, self._to_do = True, True
-        self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
+        self._edges = [FOREVER, *(until for until, _ in self.state.available.asleep)]
         for settled in self._base.settled.values():
             self._edges += (settled.occupation.start, settled.occupation.stop)
         self._edges += (job.stop for job in snapshot.placed)
@@ -76,15 +77,15 @@ class IncrementalPlan:
         policies = [policy for queue in snapshot.queues if (policy := find_policy(queue.policy)) is not None]
         self._keeps_dates = any(policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when jobs leave the queue.
-        self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
+        self._in_order = self.state.settings.depth is None and all(policy.order is fifo for policy in policies)
         self._some_strict_order = any(policy.backfill is Backfill.NOBODY for policy in policies)
-        self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
+        self._always_whole = bool(self.state.available.asleep) or self._keeps_dates
 
     # Events.
 
     def submitted(self, job: WaitingJob) -> None:
         """Add a waiting job."""
-        self.planner.waiting[job.job_id] = job
+        self.state.waiting[job.job_id] = job
         self._limited = self._limited or full_replan.is_special(job)
         self._admit(job)
         if self._stale:
@@ -98,15 +99,15 @@ class IncrementalPlan:
 
     def started(self, job_id: int) -> None:
         """Record that a job that was decided to start now runs; reservations too."""
-        planner = self.planner
-        if job_id in planner.placed:
-            place = planner.placements.pop(job_id)
+        state = self.state
+        if job_id in state.placed:
+            place = state.placements.pop(job_id)
             self._replace_placed(
                 replace(
-                    planner.accepted.pop(job_id),
+                    state.accepted.pop(job_id),
                     state=JobState.RUNNING,
                     start=place.start,
-                    resources=planner.layout.ids_of(place.resources),
+                    resources=state.layout.ids_of(place.resources),
                 )
             )
         else:
@@ -118,31 +119,31 @@ class IncrementalPlan:
 
     def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
         """Record that a job ended or was withdrawn."""
-        if job_id in self.planner.waiting:
+        if job_id in self.state.waiting:
             self._drop_waiting(job_id)
             self._stale = True
         else:
-            placed = self.planner.placed.pop(job_id)
+            placed = self.state.placed.pop(job_id)
             if self._limited:
-                self._memory.ended(self.planner, placed)
-            self.planner.accepted.pop(job_id, None)
+                self._memory.ended(self.state, placed)
+            self.state.accepted.pop(job_id, None)
             settled = self._base.remove(job_id)
-            if (container := self.planner.containers.close(job_id)) is not None:
+            if (container := self.state.containers.close(job_id)) is not None:
                 self._base.forget_container(container)
             self._stale = self._stale or settled.occupation.stop > self.now
             if parse_types(placed.types).besteffort:  # its resources need not be avoided any more
-                self.planner.update_besteffort()
+                update_besteffort(self.state)
                 self._stale = True
         self._ends.pop(job_id, None)
         self._release_dependants(job_id, state, exit_code)
 
     def has_place(self, job: PlacedJob) -> None:
         """Set a job's place to the one in a snapshot, whatever was recorded before."""
-        if job.job_id in self.planner.waiting:
+        if job.job_id in self.state.waiting:
             self._drop_waiting(job.job_id)
-        self.planner.accepted.pop(job.job_id, None)
+        self.state.accepted.pop(job.job_id, None)
         if reservations.is_accepted(job):
-            self.planner.accepted[job.job_id] = job
+            self.state.accepted[job.job_id] = job
         self._ends[job.job_id] = max(job.stop, self.now + 1)
         heappush(self._edges, job.stop)
         self._replace_placed(job)
@@ -155,21 +156,21 @@ class IncrementalPlan:
 
     def used(self, usage: dict[str, Usage]) -> None:
         """Set the accounted usage; where usage orders jobs, the pass restarts."""
-        if usage != self.planner.usage:
-            self.planner.usage = usage
+        if usage != self.state.usage:
+            self.state.usage = usage
             self._stale = self._stale or not self._in_order
 
     def advance(self, now: int) -> None:
         """Move the clock forward."""
         # A job ended or should have started and did not, or an answered reservation was not recorded.
-        if now >= self._edges[0] or ((self._due or self.planner.dated) and now > self.now):
+        if now >= self._edges[0] or ((self._due or self.state.dated) and now > self.now):
             self._stale = True
             while self._edges[0] <= now:
                 heappop(self._edges)
-        self.now = self.planner.now = now
+        self.now = self.state.now = now
         self._base.advance(now)
         if not self._on_base and not self._stale:
-            self.planner.occupancies.advance(now)
+            self.state.occupancies.advance(now)
 
     # Decisions.
 
@@ -191,38 +192,38 @@ class IncrementalPlan:
     def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
         if self._limited:
             plan = full_replan.replan(
-                self._snapshot, self._inputs, self.planner, self._older if self._keeps_dates else None
+                self._snapshot, self._inputs, self.state, self._older if self._keeps_dates else None
             )
             self._older.update(plan.placements)
             return plan
-        planner = self.planner
-        if self._stale and not (planner.waiting or planner.accepted or planner.placements or planner.unplaced):
+        state = self.state
+        if self._stale and not (state.waiting or state.accepted or state.placements or state.unplaced):
             # No job waits: the pass begins when one does.
-            return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
+            return Plan(now=self.now, ids=state.layout.ids, placements={}, unplaced={})
         if (
             self._continue_pass(whole=whole, dates=dates, out_of_time=out_of_time)
             or self._due
             or self._to_do
-            or planner.accepted
+            or state.accepted
         ):
-            plan = finish_plan(planner, unfinished=whole and self._current_pass(whole=True) is not None)
+            plan = finish_plan(state, unfinished=whole and self._current_pass(whole=True) is not None)
             self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
-            waiting, now = planner.waiting, self.now
-            self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
+            waiting, now = state.waiting, self.now
+            self._due = {number for number, place in state.placements.items() if place.start <= now} & waiting.keys()
         else:
-            plan = Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
+            plan = Plan(now=self.now, ids=state.layout.ids, placements=state.placements, unplaced=state.unplaced)
         # The pass may continue later, and must not change a plan that was returned.
-        planner.placements, planner.unplaced = planner.placements.copy(), planner.unplaced.copy()
+        state.placements, state.unplaced = state.placements.copy(), state.unplaced.copy()
         return plan
 
     def has_room(self, job: WaitingJob) -> bool:
         """Return whether a job fits into what is free at this instant."""
-        occupancy, choices = self._base.occupancy(self.planner.kind(job)), job.choices
-        return any(occupancy.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
+        occupancy, choices = self._base.occupancy(self.state.kind(job)), job.choices
+        return any(occupancy.find_now(self.state.fit(choice.shape), 1) is not None for choice in choices)
 
     def foreseen(self, job_id: int) -> Placement | None:
         """Return the latest placement of a waiting job; it may come from an older pass."""
-        return self.planner.placements.get(job_id) or self._older.get(job_id)
+        return self.state.placements.get(job_id) or self._older.get(job_id)
 
     # The pass.
 
@@ -249,21 +250,21 @@ class IncrementalPlan:
         return went
 
     def _begin(self) -> None:
-        planner = self.planner
+        state = self.state
         if not self._punctual:
             self._extend_overdue()
-        self._older.update(planner.placements)
+        self._older.update(state.placements)
         self._on_base = not self._keeps_dates
-        planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
-        planner.promised = self._older if self._keeps_dates else {}
+        restart(state, self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
+        state.promised = self._older if self._keeps_dates else {}
         self._queue_passes = []
         self._candidates = StartCandidates(self._classes.job_counts)
-        self._unanswered = self.planner.dated.copy()
+        self._unanswered = self.state.dated.copy()
         self._stale = False
 
     def _current_pass(self, *, whole: bool) -> QueuePass | None:
         """Return the current queue pass; None when all queues are done, or no job may be backfilled."""
-        queues = self.planner.queues
+        queues = self.state.queues
         while True:
             queue_pass = self._queue_passes[-1] if self._queue_passes else None
             if (
@@ -275,14 +276,14 @@ class IncrementalPlan:
             if len(self._queue_passes) == len(queues):
                 return None
             queue = queues[len(self._queue_passes)]
-            self._queue_passes.append(self.planner.queue_pass(queue, list(self._queues.get(queue.name, {}).values())))
+            self._queue_passes.append(begin_queue(self.state, queue, list(self._queues.get(queue.name, {}).values())))
 
     def _is_worth_continuing(self, queue_pass: QueuePass) -> bool:
         """Return whether a remaining job could start; in strict order, the next one, unless it can be ignored."""
         if not queue_pass.strict_order:
-            return self._candidates.left(self.planner.occupancies)
+            return self._candidates.left(self.state.occupancies)
         classes = self._classes.of(queue_pass.jobs[queue_pass.at].job_id)
-        could = not classes or self._candidates.could_start(classes, self.planner.occupancies)
+        could = not classes or self._candidates.could_start(classes, self.state.occupancies)
         return could or not any(start_class.possible for start_class in classes)
 
     def _step(self, queue_pass: QueuePass, *, whole: bool) -> None:
@@ -295,14 +296,14 @@ class IncrementalPlan:
         if self._on_base:
             # This builds the timelines in the base, so that every later copy has them.
             self._candidates.could_start(classes, self._base)
-            self.planner.occupancies, self._on_base = self._base.copy(), False
+            self.state.occupancies, self._on_base = self._base.copy(), False
         self._candidates.gone(classes)
-        queue_pass.step()
+        plan_next(self.state, queue_pass)
         self._unanswered.discard(job_id)
 
     def _skip_impossible(self, queue_pass: QueuePass) -> None:
         """Skip jobs that can only start now, and cannot."""
-        occupancies, candidates, jobs = self.planner.occupancies, self._candidates, queue_pass.jobs
+        occupancies, candidates, jobs = self.state.occupancies, self._candidates, queue_pass.jobs
         for at in range(queue_pass.at, len(jobs)):
             classes = self._classes.of(jobs[at].job_id)
             if candidates.could_start(classes, occupancies):
@@ -314,7 +315,7 @@ class IncrementalPlan:
     def _appendable_pass(self, job: WaitingJob) -> QueuePass | None:
         """Return the queue pass that a new job can be appended to: the current one, if the job is its last."""
         queue_pass = self._queue_passes[-1] if self._queue_passes else None
-        queue = self.planner.queues[len(self._queue_passes) - 1]
+        queue = self.state.queues[len(self._queue_passes) - 1]
         if queue_pass is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
         return queue_pass if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
@@ -330,44 +331,44 @@ class IncrementalPlan:
         for needed in job.after:
             self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
         if job.reservation == Reservation.TO_SCHEDULE:
-            self.planner.dated.add(job.job_id)
+            self.state.dated.add(job.job_id)
         elif not job.after or all(needed.state in FINAL for needed in job.after):
             self._classes.add(job)
 
     def _drop_waiting(self, job_id: int) -> None:
-        job = self.planner.waiting.pop(job_id)
+        job = self.state.waiting.pop(job_id)
         del self._queues[job.queue][job_id]
-        self.planner.dated.discard(job_id)
+        self.state.dated.discard(job_id)
         self._older.pop(job_id, None)
         self._due.discard(job_id)
         for needed in job.after:
             self._waits_for[needed.job_id].discard(job_id)
         self._candidates.waits_no_more(self._classes.forget(job_id))
 
-    def _move_to_placed(self, job_id: int, state: JobState, reservation: Reservation) -> None:
-        planner = self.planner
-        job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
+    def _move_to_placed(self, job_id: int, new_state: JobState, reservation: Reservation) -> None:
+        state = self.state
+        job, placement = state.waiting[job_id], state.placements.pop(job_id)
         self._drop_waiting(job_id)
         placed = PlacedJob(
             job_id=job_id,
             moldable_id=placement.moldable_id,
             user=job.user,
             queue=job.queue,
-            state=state,
+            state=new_state,
             start=placement.start,
             stop=placement.stop,
-            resources=planner.layout.ids_of(placement.resources) if planner.layout.ids else (),
+            resources=state.layout.ids_of(placement.resources) if state.layout.ids else (),
             project=job.project,
             name=job.name,
             types=job.types,
             reservation=reservation,
         )
-        settled = planner.occupancies.settled[job_id]
+        settled = state.occupancies.settled[job_id]
         kind, occupation = settled.kind, settled.occupation
-        planner.placed[job_id] = placed
+        state.placed[job_id] = placed
         self._stale = self._stale or not self._in_order
         if reservation is Reservation.SCHEDULED:
-            planner.accepted[job_id] = placed
+            state.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
         heappush(self._edges, placement.stop)
         if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # more than it searched
@@ -378,23 +379,22 @@ class IncrementalPlan:
 
     def _replace_placed(self, placed: PlacedJob) -> None:
         """Replace a placed job's occupation in the base, as a full pass on a snapshot would compute it."""
-        planner = self.planner
+        state = self.state
         if placed.job_id in self._base.settled:
             self._base.remove(placed.job_id)
-        planner.placed[placed.job_id] = placed
-        passing, planner.occupancies, self._stale = planner.occupancies, self._base, True
-        planner.add_placed(placed)
-        planner.occupancies = passing
+        state.placed[placed.job_id] = placed
+        add_placed(state, self._base, placed)
+        self._stale = True
         occupation = self._base.settled[placed.job_id].occupation
         heappush(self._edges, occupation.start)
         heappush(self._edges, occupation.stop)
         if parse_types(placed.types).besteffort:
-            planner.update_besteffort()
+            update_besteffort(state)
 
     def _extend_overdue(self) -> None:
         """Extend overdue jobs by one second, with their resources and the jobs that depend on them."""
         now, settled = self.now, self._base.settled
-        for job in [job for job in self.planner.placed.values() if job.stop <= now]:
+        for job in [job for job in self.state.placed.values() if job.stop <= now]:
             self._ends[job.job_id] = now + 1
             heappush(self._edges, now + 1)
             if job.state in HOLDS_RESOURCES and settled[job.job_id].occupation.stop <= now:
@@ -402,10 +402,10 @@ class IncrementalPlan:
 
     def _release_dependants(self, job_id: int, state: JobState, exit_code: int) -> None:
         for number in self._waits_for.pop(job_id, ()):
-            job = self.planner.waiting[number]
+            job = self.state.waiting[number]
             over = Dependency(job_id, state, exit_code)
             after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
-            self.planner.waiting[number] = changed = replace(job, after=after)
+            self.state.waiting[number] = changed = replace(job, after=after)
             self._candidates.waits_no_more(self._classes.forget(number))
             self._admit(changed)
             self._stale = True

@@ -62,7 +62,7 @@ class PlanCache:
 
     def _is_of_the_same(self, plan: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
         """Return whether nothing but jobs, and time, can have changed."""
-        shapes = plan.planner.shapes
+        shapes = plan.state.shapes
         return (
             now >= plan.now
             and snapshot.queues == self._queues
@@ -73,21 +73,21 @@ class PlanCache:
 
 def _follow(plan: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
     """Apply the differences between a plan and a new snapshot as events."""
-    planner = plan.planner
+    state = plan.state
     plan.advance(now)
     plan.used(snapshot.usage)
-    planner.shapes += snapshot.shapes[len(planner.shapes) :]
+    state.shapes += snapshot.shapes[len(state.shapes) :]
     waiting = {job.job_id: job for job in snapshot.waiting}
     placed = {job.job_id: job for job in snapshot.placed}
-    gone = [number for number in planner.placed if number not in placed]
-    gone += [number for number in planner.waiting if number not in waiting and number not in placed]
+    gone = [number for number in state.placed if number not in placed]
+    gone += [number for number in state.waiting if number not in waiting and number not in placed]
     for number in gone:
         plan.ended(number)
     for number, holder in placed.items():
-        if planner.placed.get(number) != holder:
+        if state.placed.get(number) != holder:
             plan.has_place(holder)
     for number, job in waiting.items():
-        previous = planner.waiting.get(number)
+        previous = state.waiting.get(number)
         if previous is None:
             plan.submitted(job)
         elif previous != job:

@@ -1,15 +1,12 @@
 """Start candidates: which waiting jobs could start now, checked before each job so that a pass can stop early."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.snapshot import WaitingJob
 from oarlock.plan.fit.fit import Fit
+from oarlock.plan.pass_state import PassState
 from oarlock.plan.timeline.occupancies import Occupancies, OccupancyKind
-
-if TYPE_CHECKING:
-    from oarlock.plan.planner import Planner
 
 
 class StartClass:
@@ -24,8 +21,8 @@ class StartClass:
 class StartClasses:
     """The start classes of all waiting jobs without open dependencies; `job_counts` counts the jobs of each."""
 
-    def __init__(self, planner: "Planner") -> None:
-        self._planner = planner
+    def __init__(self, state: PassState) -> None:
+        self._state = state
         self._known: dict[tuple[OccupancyKind, int, int], StartClass] = {}
         self._of_job: dict[int, tuple[StartClass, ...]] = {}
         self.job_counts: dict[StartClass, int] = {}
@@ -51,7 +48,7 @@ class StartClasses:
 
     def _find(self, job: WaitingJob) -> tuple[StartClass, ...]:
         try:
-            kind = self._planner.kind(job)
+            kind = self._state.kind(job)
             classes = [self._class_of(kind, choice.shape, choice.walltime) for choice in job.choices]
         except (OarlockError, ValueError):
             return ()  # it will be set aside, and never start
@@ -60,9 +57,9 @@ class StartClasses:
     def _class_of(self, kind: OccupancyKind, shape: int, walltime: int) -> StartClass:
         start_class = self._known.get((kind, shape, walltime))
         if start_class is None:
-            planner = self._planner
-            fit, length = planner.fit(shape), planner.hole_length(kind, walltime)
-            start_class = StartClass(kind, fit, length, possible=planner.fits_empty_cluster(shape))
+            state = self._state
+            fit, length = state.fit(shape), state.hole_length(kind, walltime)
+            start_class = StartClass(kind, fit, length, possible=state.fits_empty_cluster(shape))
             self._known[kind, shape, walltime] = start_class
         return start_class
 

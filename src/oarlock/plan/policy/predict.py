@@ -17,13 +17,9 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
-from oarlock.plan import planner
-from oarlock.plan.planner import OutOfTime, never
 from oarlock.plan.settings import PlanSettings
 
 _RUNS = 2
-_MOST_ROUNDS = 4
-"""Passes in which jobs that would break a promise are planned with what they ask for; after that, all are."""
 
 
 def predicted(walltime: int, runs: Sequence[int]) -> int:
@@ -37,31 +33,6 @@ def expected_stop(job: PlacedJob, runs: Sequence[int], now: int) -> int:
     """Return the expected end of a running job; one that exceeded its prediction takes its whole walltime."""
     stop = job.start + predicted(job.stop - job.start, runs)
     return stop if stop > now else job.stop
-
-
-def make_plan(
-    snapshot: Snapshot,
-    *,
-    now: int,
-    settings: PlanSettings,
-    out_of_time: OutOfTime = never,
-    previous: Plan | None = None,
-) -> Plan:
-    """Plan all jobs, with predictions in the queues whose policy has them."""
-    predicting = predicting_queues(snapshot)
-    as_asked: set[int] = set()
-    rounds = _MOST_ROUNDS
-    while True:
-        shown = with_predictions(snapshot, predicting, now=now, as_asked=as_asked) if predicting else snapshot
-        plan = planner.make_plan(shown, now=now, settings=settings, out_of_time=out_of_time, previous=previous)
-        if not predicting:
-            return plan
-        plan = with_full_walltimes(plan, snapshot)
-        broken = set(_breaking(plan, snapshot, settings)) - as_asked
-        if not broken:
-            return plan
-        rounds -= 1
-        as_asked |= broken if rounds else {job.job_id for job in snapshot.waiting}
 
 
 def predicting_queues(snapshot: Snapshot) -> set[str]:
@@ -110,7 +81,7 @@ def _lasting(place: Placement, choices: Mapping[int, Choice]) -> Placement:
     return place if choice is None else replace(place, stop=place.start + choice.walltime)
 
 
-def _breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterator[int]:
+def breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterator[int]:
     """Yield the jobs to start now that would collide with a reservation or window if they took their whole walltime."""
     bits = {number: 1 << at for at, number in enumerate(plan.ids) if number}
     undated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.NONE}

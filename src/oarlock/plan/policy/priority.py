@@ -11,25 +11,22 @@ Every factor is between 0 and 1, so a weight is the most that its term can add:
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from oarlock.lang.duration import show
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Priority, PriorityTerm
 from oarlock.model.snapshot import Usage, WaitingJob
+from oarlock.plan.pass_state import PassState
 from oarlock.plan.settings import PlanSettings
-
-if TYPE_CHECKING:
-    from oarlock.plan.planner import Planner
 
 
 class PriorityCalculator:
     """Computes the current priorities of one queue's jobs."""
 
-    def __init__(self, planner: "Planner", queue: str) -> None:
-        self._planner, self._now = planner, planner.now
-        self._weights, self._targets = planner.settings.weights, planner.settings.fairness.user_targets
-        self._used: Mapping[str, float] = planner.usage.get(queue, Usage()).decayed_by_user
+    def __init__(self, state: PassState, queue: str) -> None:
+        self._state, self._now = state, state.now
+        self._weights, self._targets = state.settings.weights, state.settings.fairness.user_targets
+        self._used: Mapping[str, float] = state.usage.get(queue, Usage()).decayed_by_user
         self._all_used = sum(self._used.values()) or 1.0
         self._sizes: dict[int, float] = {}
 
@@ -85,10 +82,10 @@ class PriorityCalculator:
         return self._sizes[shape]
 
     def _measured(self, shape: int) -> float:
-        existing = self._planner.available.existing
+        existing = self._state.available.existing
         try:
-            fit = self._planner.fit(shape)
-            taken = fit.take(self._planner.units(fit, existing))
+            fit = self._state.fit(shape)
+            taken = fit.take(self._state.units(fit, existing))
         except Exception:  # noqa: BLE001  (it is set aside when its turn comes; others must not notice)
             return 0.0
         return taken.bit_count() / max(existing.bit_count(), 1)

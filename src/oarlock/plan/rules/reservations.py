@@ -11,7 +11,7 @@ from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.fit.tree import Demand
-from oarlock.plan.rules.search import JobLimits
+from oarlock.plan.rules.limits import JobLimits
 from oarlock.plan.timeline.occupancy import Occupancy
 from oarlock.plan.timeline.timeline import FreeWindow
 

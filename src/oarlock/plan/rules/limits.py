@@ -1,14 +1,24 @@
-"""The search for the earliest window of one alternative of a job under quotas and maintenance windows."""
+"""Limits besides free resources: quotas and maintenance windows, and the search under both.
+
+Windows are occupations in every occupancy, so no job is planned into them. A best-effort job is searched a hole that is
+shorter than itself; here it is kept from running into a window. Without any limit they cost nothing.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from oarlock.model.snapshot import Choice, Shape
+from oarlock.model.plan import Placement
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.model.snapshot import Choice, MaintenanceWindow, PlacedJob, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter, GroupsFit
-from oarlock.plan.rules.quotas import QuotaLimit, QuotaUse, broken_quota, earliest_within, edges
+from oarlock.plan.rules.quotas import QuotaLimit, Quotas, QuotaUse, broken_quota, earliest_within, edges
+from oarlock.plan.sets.availability import Availability
 from oarlock.plan.sets.bitset import union, without
+from oarlock.plan.sets.layout import ResourceLayout
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
 from oarlock.plan.timeline.timeline import FreeWindow
 
@@ -126,3 +136,71 @@ def _least(fitter: Fitter, fit: Fit) -> int:
     if not fit.of_nodes:
         return fit.least
     return fit.least * min(node.bits.bit_count() for node in fitter.layout.nodes)
+
+
+class PlanLimits:
+    """The limits of a pass. `windows` are those that have not ended, by time."""
+
+    def __init__(
+        self, layout: ResourceLayout, now: int, settings: PlanSettings, available: Availability, snapshot: Snapshot
+    ) -> None:
+        windows = {
+            Occupation(window.start, window.stop, layout.bits_of(window.resources)): window
+            for window in sorted(snapshot.windows, key=lambda window: (window.start, window.stop))
+            if window.stop > now
+        }
+        self.names = {occupation: _window_name(window) for occupation, window in windows.items()}
+        self.lost_jobs = {occupation for occupation, window in windows.items() if window.lost_job}
+        self.windows = tuple(windows)
+        some = bool(snapshot.quotas or snapshot.quota_spans)
+        self.quotas = Quotas(snapshot.quotas, snapshot.quota_spans) if some else None
+        types = layout.by_value("type") if "type" in layout.table.columns else {DEFAULT_TYPE: layout.everything}
+        self.counted = without(types.get(DEFAULT_TYPE, 0), available.always)
+        self._security_time = settings.security_time
+
+    def __bool__(self) -> bool:
+        """Return whether there is any limit."""
+        return self.quotas is not None or bool(self.windows)
+
+    def restricts(self, kind: OccupancyKind) -> bool:
+        """Return whether any limit applies to jobs of a kind."""
+        return self.quotas is not None or (kind.besteffort and bool(self.windows))
+
+    def of_job(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, *, length: int, choose: Choose) -> JobLimits:
+        """Return the limits of a job that occupies its resources for `length` seconds."""
+        return JobLimits(
+            limits=self.quotas.limits(job, besteffort=kind.besteffort) if self.quotas is not None else (),
+            windows=self.windows if kind.besteffort and not kind.reservation else (),
+            lasting=choice.walltime + self._security_time,
+            walltime=choice.walltime,
+            length=length,
+            choose=choose,
+            counted=self.counted,
+        )
+
+    def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int, *, length: int) -> bool:
+        """Return whether the limits allow a job a free place."""
+        if not self.restricts(kind):
+            return True
+        choice = Choice(place.moldable_id, 0, place.stop - place.start)
+        held = self.of_job(job, kind, choice, length=length, choose=lambda free: free)
+        return not held.resources_before_windows(place.start) & resources and held.allow(place.start, resources)
+
+    def named(self, start: int, stop: int) -> str:
+        """Name the windows in [start, stop)."""
+        return ", ".join(name for window, name in self.names.items() if window.start < stop and start < window.stop)
+
+    def count(self, job: WaitingJob | PlacedJob, kind: OccupancyKind, occupation: Occupation, walltime: int) -> None:
+        """Count a placed job in the quotas."""
+        if self.quotas is not None:
+            size = (occupation.resources & self.counted).bit_count()
+            self.quotas.count(job, occupation, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
+
+    def forget(self, job_id: int) -> None:
+        """Stop counting a job."""
+        if self.quotas is not None:
+            self.quotas.forget(job_id)
+
+
+def _window_name(window: MaintenanceWindow) -> str:
+    return f"job {window.lost_job} of a lost database" if window.lost_job else f"maintenance `{window.name}`"
