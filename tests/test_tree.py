@@ -239,14 +239,18 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def cycles(graph: dict[str, set[str]]) -> set[str]:
-    """Return the modules that import each other in a circle: what is left when leaves and roots are taken away."""
-    left = {name: set(edges) for name, edges in graph.items()}
-    while True:
-        wanted = set().union(*left.values()) if left else set()
-        ends = {name for name, edges in left.items() if not edges or name not in wanted}
-        if not ends:
-            return set(left)
-        left = {name: edges - ends for name, edges in left.items() if name not in ends}
+    """Return the modules from which a way of imports leads back to themselves."""
+    return {name for name in graph if name in _reached(name, graph)}
+
+
+def _reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - reached
+        reached |= new
+        ahead.extend(new)
+    return reached
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -254,4 +258,4 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_a_circle_of_imports_is_noticed():
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": set()}) == {"b", "c"}
