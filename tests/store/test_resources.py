@@ -62,6 +62,15 @@ def test_resources_have_what_was_given_and_defaults_for_the_rest(tx: Tx):
     ]
 
 
+def test_to_change_nothing_changes_nothing(tx: Tx):
+    [number] = resources.add(tx, [{"network_address": "a", "cpu": 2}], at=NOW)
+    before = _history(tx)
+    assert resources.set_properties(tx, [number], {}, at=NOW + 1) == {}
+    assert resources.set_properties(tx, [number], {"cpu": 2}, at=NOW + 1) == {"cpu": 0}
+    assert resources.set_properties(tx, [], {"cpu": 3}, at=NOW + 1) == {"cpu": 0}
+    assert _history(tx) == before
+
+
 def test_a_thousand_resources_are_added_at_once(tx: Tx):
     numbers = add_nodes(tx, [f"node{n}" for n in range(500)])
     assert [one.id for one in resources.listed(tx)] == numbers

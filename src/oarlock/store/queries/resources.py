@@ -107,12 +107,13 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
         if resource.properties[name] != value
     ]
     changed = [(resource.id, name, value) for resource, name, value in differing]
-    resource = properties.clause(types)
-    tx.execute(
-        update(resource).where(id_in(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
-        bind_ids(tx, ids),
-    )
-    _log(tx, changed, at=at)
+    if changed:
+        resource = properties.clause(types)
+        tx.execute(
+            update(resource).where(id_in(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
+            bind_ids(tx, ids),
+        )
+        _log(tx, changed, at=at)
     counts = Counter((_node(resource), name, value) for resource, name, value in differing)
     for (node, name, new), count in counts.items():
         about = {"node": node, "property": name, "value": new, "resources": count}
