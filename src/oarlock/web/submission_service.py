@@ -150,8 +150,8 @@ class SubmissionService:
             frontend.check(admitted.submission, self._config)
             if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
                 raise JobKeyNotYet
-            messages = warnings.warnings(admitted.submission, self._config)
-            admitted = changed(admitted, messages=admitted.messages + messages)
+            if messages := warnings.warnings(admitted.submission, self._config):
+                admitted = changed(admitted, messages=admitted.messages + messages)
             return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context))
         except RuleFailed as failure:
             problem = failure

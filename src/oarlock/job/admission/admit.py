@@ -141,7 +141,7 @@ async def admit(
 
     No transaction is open meanwhile: a slow rule does not block other requests.
     """
-    submission = _checked(submission, rule_context.properties)
+    submission = sent = _checked(submission, rule_context.properties)
     messages: tuple[str, ...] = ()
     for source in rule_set.sources:
         if source.broken:
@@ -153,8 +153,13 @@ async def admit(
         else:
             admitted = await _run_python_rule(source.python, submission, rule_context, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
-    parse.check_outputs(submission)  # a rule may have given it another name
+    if _output_names(submission) != _output_names(sent):
+        parse.check_outputs(submission)
     return RuleAcceptance(submission, messages)
+
+
+def _output_names(submission: Submission) -> tuple[str | None, ...]:
+    return submission.name, submission.stdout, submission.stderr
 
 
 def note_failure(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:

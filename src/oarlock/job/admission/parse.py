@@ -112,6 +112,8 @@ def check_outputs(submission: Submission) -> None:
 
     The number that the job will get is not known yet; the check allows for ten digits.
     """
+    if not (submission.name or submission.stdout or submission.stderr):
+        return
     job = Job(
         id=_WIDEST_NUMBER, state=JobState.WAITING, user=submission.user, queue="", name=submission.name,
         array_id=_WIDEST_NUMBER, array_index=len(submission.array),

@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class RuleSource:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleSet:
     """What applies, in order, neighbours joined; and the names in the files that rules ask about."""
 
@@ -51,7 +52,7 @@ class RuleSet:
         """Every rule that is data, in order."""
         return (rule for source in self.sources for rule in source.rules)
 
-    @property
+    @cached_property  # asked for with every submission
     def fields(self) -> frozenset[str]:
         """The fields that these rules ask about; a Python rule may ask about any."""
         if any(source.python for source in self.sources):

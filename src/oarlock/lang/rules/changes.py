@@ -74,9 +74,12 @@ class SetWalltime:
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         seconds = duration.parse(self.value.filled(values)) if isinstance(self.value, Template) else self.value
-        return _each(
-            submission, lambda alternative: changed(alternative, walltime=self.how(alternative.walltime, seconds))
-        )
+
+        def timed(alternative: Alternative) -> Alternative:
+            walltime = self.how(alternative.walltime, seconds)
+            return alternative if walltime == alternative.walltime else changed(alternative, walltime=walltime)
+
+        return _each(submission, timed)
 
 
 def always(_: int | None, value: int) -> int:
