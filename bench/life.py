@@ -216,10 +216,11 @@ def latency() -> float:
 
 
 async def _latencies(database: Database, state: Path, user: str) -> list[float]:
-    from oarlock.config import Config, NodeTransport
+    from oarlock.config import Config
     from oarlock.server import serve
     from oarlock.server.clock import RealClock
     from oarlock.server.core import ServerCore
+    from oarlock.settings.choices import NodeTransport
 
     serve.prepare_state_dir(state)
     core = ServerCore(

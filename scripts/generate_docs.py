@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = f"""\
 # Configuration reference
 
-<!-- Made from src/oarlock/config.py by `make docs`; change it there. -->
+<!-- Made from src/oarlock/settings by `make docs`; change it there. -->
 
 Every setting has a default, so no file is needed to start. The settings are the file named on the command line, else
 the one named in `${VARIABLE}`, else `{SYSTEM_FILE}`, else the defaults. A file that is named must exist.

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.config import KEYS, AfterError, Config, DbType, Loaded, NodeTransport, load
+from oarlock.config import KEYS, Config, Loaded, load
 from oarlock.model.errors import ConfigRefused, OarlockError
 from oarlock.model.resource import ResourceOrder
+from oarlock.settings.choices import AfterError, DbType, NodeTransport
 from oarlock.settings.unused import UNUSED
 
 MANUAL = """

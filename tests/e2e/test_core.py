@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.config import Config, NodeTransport
+from oarlock.config import Config
 from oarlock.job.cluster import queue_states
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState, Reservation
@@ -18,6 +18,7 @@ from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
+from oarlock.settings.choices import NodeTransport
 from oarlock.store.queries import events, jobs, plans, queues, resources
 from tests import bed
 from tests.bed import needs_root, script, site_directory

@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from oarlock.config import Config, DbType
+from oarlock.config import Config
 from oarlock.server.serve import open_instance
+from oarlock.settings.choices import DbType
 from oarlock.settings.secret import Secret
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs

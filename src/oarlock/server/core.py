@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from oarlock.config import Config, DbType
+from oarlock.config import Config
 from oarlock.job import explain
 from oarlock.job.cluster import node_states
 from oarlock.job.run import dispatch, kill, launch, recover, schedule, suspend, unknown, watch
@@ -33,6 +33,7 @@ from oarlock.server.http.reservation_watch import ReservationWatch
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.reserve import DiskReserve
+from oarlock.settings.choices import DbType
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from oarlock.config import Config, DbType
+from oarlock.config import Config
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
@@ -23,6 +23,7 @@ from oarlock.server.effects.alerts import PERIOD, AlertSender
 from oarlock.server.http import descriptors
 from oarlock.server.http.listen import serve_http
 from oarlock.server.planning.client import PlanningProcess, fork
+from oarlock.settings.choices import DbType
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks

@@ -1,4 +1,4 @@
-"""How a settings file is read: text as bash reads it, values by kind, secrets from files of their own.
+"""Every setting, and how a file of them is read: text as bash reads it, values by kind, secrets from own files.
 
-What the settings are stands in `oarlock.config`.
+`oarlock.config` puts them together.
 """

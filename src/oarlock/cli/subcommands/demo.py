@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.config import Config, NodeTransport
+from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, Job, JobState, Reservation
@@ -21,6 +21,7 @@ from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import SOCKET, serve_http
+from oarlock.settings.choices import NodeTransport
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, events, jobs, properties, resources
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
-from oarlock.config import AfterError, Config
+from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.admission import dates
 from oarlock.job.run import containers, kill, launch
@@ -22,6 +22,7 @@ from oarlock.model.snapshot import Snapshot
 from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.rules.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
+from oarlock.settings.choices import AfterError
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import account_doubts, events, jobs, kills, moldables, plans, resources, snapshot
 from oarlock.store.queries.plans import Prediction

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from oarlock.config import UnknownAttempts
 from oarlock.job.run.effects import DiscardAttempt, Effect, EndUnknown, ForgetAttempts, ScheduleAgain, SurveyNodes
 from oarlock.job.run.reports import Hello, LaunchDelayed, UnknownEnded
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.unknown import UnknownAttempt
+from oarlock.settings.choices import UnknownAttempts
 from oarlock.store.engine import facts, generation
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, resources, unknown

@@ -8,11 +8,12 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oarlock.config import Config, NodeTransport
+from oarlock.config import Config
 from oarlock.job.run import site_programs
 from oarlock.job.run.site_programs import SiteProgram
 from oarlock.model.event import EventType
 from oarlock.node.attempt import site_script
+from oarlock.settings.choices import NodeTransport
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _LONGEST_MESSAGE = 500

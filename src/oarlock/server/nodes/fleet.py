@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from oarlock.config import Config, NodeAccess, NodeTransport
+from oarlock.config import Config
 from oarlock.job.run import site_programs
 from oarlock.job.run.reports import Hello, NodeReport
 from oarlock.node.attempt.notice import Notice
@@ -17,6 +17,7 @@ from oarlock.node.wire.messages import Launch, NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
 from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.install import FixedNodeSettings
+from oarlock.settings.choices import NodeAccess, NodeTransport
 
 _SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
 

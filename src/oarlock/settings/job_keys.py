@@ -1,0 +1,149 @@
+"""Settings about jobs: how they are submitted, reach their nodes, run and end."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oarlock.settings import kinds
+from oarlock.settings.choices import AfterError, NodeAccess, NodeTransport
+from oarlock.settings.kinds import SettingSection
+
+_JOBS = SettingSection("Submitting jobs")
+_NODES = SettingSection("Reaching nodes")
+_RUNNING = SettingSection("Running jobs")
+_ENDING = SettingSection("Ending and suspending jobs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """Settings about jobs: how they are submitted, reach their nodes, run and end."""
+
+    job_min_uid: int = _JOBS(kinds.COUNT, 1000, "The lowest user id that may submit jobs; root never runs any.")
+    oarsub_default_resources: str = _JOBS(kinds.REQUEST, "/resource_id=1", "What a job without `-l` asks for.")
+    oarsub_nodes_resources: str = _JOBS(
+        kinds.COLUMN, "network_address", "The property that `nodes` means in a request."
+    )
+    oarsub_force_job_key: bool = _JOBS(
+        kinds.NOT_YET,
+        False,
+        "Whether every job gets an ssh key of its own, asked for or not; job keys are not here yet.",
+    )
+    default_job_walltime: int = _JOBS(
+        kinds.SOME_SECONDS, 7200, "The walltime of a job that asks for none and gets none from an admission rule."
+    )
+    admission_rules_dir: Path | None = _JOBS(
+        kinds.PATH,
+        None,
+        "The folder of the site's own admission rules; a file there replaces the shipped one of the same name.",
+    )
+    dependency_after_error: AfterError = _JOBS(
+        kinds.choice(AfterError), AfterError.RELEASE, "Whether a job in Error releases the jobs that depend on it."
+    )
+    users_allowed_hold_resume: bool = _JOBS(
+        kinds.YES_NO, False, "Let users suspend and resume their own running jobs, not only administrators."
+    )
+
+    node_transport: NodeTransport = _NODES(
+        kinds.choice(NodeTransport),
+        NodeTransport.AUTO,
+        "How nodes are reached: `auto` is a pipe to this very host and ssh to all others; with `local` every node "
+        "name is this machine.",
+    )
+    node_access: NodeAccess = _NODES(
+        kinds.choice(NodeAccess),
+        NodeAccess.PUSH,
+        "Whether the node program travels at each connection (`push`, needs a root key) or was installed by the site.",
+    )
+    openssh_cmd: tuple[str, ...] = _NODES(kinds.COMMAND, ("ssh",), "The ssh command, with options if need be.")
+    oar_ssh_connection_timeout: int = _NODES(kinds.SOME_SECONDS, 10, "How long a connection to a node may take.")
+    oarsh_openssh_default_options: tuple[str, ...] = _NODES(
+        kinds.COMMAND, ("-oProxyCommand=none", "-oPermitLocalCommand=no"), "Options that `oarsh` always gives to ssh."
+    )
+    deploy_hostname: str = _NODES(
+        kinds.PERHAPS_WORD, "", "Where jobs of type deploy run their command; nothing: there are no such jobs."
+    )
+    cosystem_hostname: str = _NODES(
+        kinds.PERHAPS_WORD, "", "Where jobs of type cosystem run their command; nothing: there are no such jobs."
+    )
+    frontend_users: tuple[str, ...] = _NODES(
+        kinds.WORDS,
+        ("*",),
+        "Who may submit jobs of types deploy and cosystem: users, groups (`@staff`), or `*` for everybody.",
+    )
+    frontend_job_memory: int = _NODES(
+        kinds.COUNT, 2048, "How much memory each of them has there, in MB (2^20 bytes); 0: no limit."
+    )
+    frontend_job_processes: int = _NODES(kinds.COUNT, 512, "How many processes each of them has there; 0: no limit.")
+    notify_hostname: str = _NODES(
+        kinds.WORD, "127.0.0.1", "Where users submit: there the programs of `oarsub --notify exec:` run, as the user."
+    )
+
+    oar_runtime_directory: Path | None = _RUNNING(
+        kinds.PATH, None, "Where the node program keeps its files on every node; nothing leaves the choice to it."
+    )
+    job_resource_manager_property_db_field: str = _RUNNING(
+        kinds.COLUMN, "cpuset", "The property that holds a resource's CPU numbers on its node."
+    )
+    job_resource_manager_file: Path | None = _RUNNING(
+        kinds.PROGRAM,
+        None,
+        "The site's own program on every node that takes the place of the cgroup step; `init`, `freeze`, `thaw` or "
+        "`clean` is its argument, the job comes as JSON on its standard input.",
+    )
+    job_memory_limit: bool = _RUNNING(
+        kinds.YES_NO,
+        True,
+        "Whether a job without JOB_MEMORY_PROPERTY may use only its share of each node's memory: 2 of 8 resources, a "
+        "quarter of it. With `no` only that property limits.",
+    )
+    job_memory_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "",
+        "The property that holds how much memory goes with a resource, in MB (2^20 bytes): a job may use the sum of "
+        "its resources on each node. Nothing, or a resource without a value: see JOB_MEMORY_LIMIT.",
+    )
+    job_gpu_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "gpudevice",
+        "The property that holds the number of a resource's GPU on its node; a job may use the GPUs of its resources "
+        "and none of the others there.",
+    )
+    job_gpu_device: str = _RUNNING(
+        kinds.matching("an absolute path with %gpu% in it", r"/\S*%gpu%\S*"),
+        "/dev/nvidia%gpu%",
+        "The device file of a GPU, with its number in the place of %gpu%.",
+    )
+    node_file_db_field: str = _RUNNING(kinds.COLUMN, "network_address", "The property written to $OAR_NODE_FILE.")
+    node_file_db_field_distinct_values: str = _RUNNING(
+        kinds.COLUMN, "cpu", "The property of which each different value makes a line of $OAR_NODE_FILE."
+    )
+    prologue_exec_file: Path | None = _RUNNING(kinds.PATH, None, "Run on the first node before each job.")
+    epilogue_exec_file: Path | None = _RUNNING(kinds.PATH, None, "Run on the first node after each job.")
+    prologue_epilogue_timeout: int = _RUNNING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
+    server_prologue_exec_file: Path | None = _RUNNING(kinds.PATH, None, "Run on the server before each job.")
+    server_epilogue_exec_file: Path | None = _RUNNING(kinds.PATH, None, "Run on the server after each job.")
+    server_prologue_epilogue_timeout: int = _RUNNING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
+    watch_frequency: int = _RUNNING(
+        kinds.SOME_SECONDS, 10, "The time between two looks at walltimes, checkpoints and kills under way."
+    )
+    sample_period: int = _RUNNING(
+        kinds.SECONDS, 10, "The time between two measurements of the jobs on a node; 0 measures only at their end."
+    )
+    lease_grace: int = _RUNNING(
+        kinds.SECONDS, 120, "How long after its walltime a job on an unreachable node is certainly over."
+    )
+
+    jobdel_softwalltime: int = _ENDING(kinds.SECONDS, 20, "The time between TERM and KILL when a job has to end.")
+    jobdel_walltime: int = _ENDING(
+        kinds.SOME_SECONDS, 300, "When a job that does not end is given up and its nodes become Suspected."
+    )
+    just_after_suspend_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just after a job was suspended; a job for which it fails is ended.",
+    )
+    just_before_resume_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just before a job is resumed; a job for which it fails is ended.",
+    )
+    suspend_resume_script_timeout: int = _ENDING(kinds.SOME_SECONDS, 60, "How long each of them may take.")

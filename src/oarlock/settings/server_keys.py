@@ -1,0 +1,56 @@
+"""Settings of the server itself: its database, its addresses, its log and its mails."""
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+
+from oarlock.settings import kinds
+from oarlock.settings.choices import DbType
+from oarlock.settings.kinds import Network, SettingSection
+from oarlock.settings.secret import Secret
+
+_DATABASE = SettingSection("Database")
+_SERVER = SettingSection("Server")
+_TELLING = SettingSection("Log, mail and accounting")
+_DB_TYPE = kinds.choice(
+    DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
+)
+_LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Settings of the server itself: its database, its addresses, its log and its mails."""
+
+    db_type: DbType = _DATABASE(
+        _DB_TYPE, DbType.SQLITE, "The engine: a file in the state directory, or PostgreSQL for a site."
+    )
+    db_hostname: str = _DATABASE(kinds.WORD, "localhost", "Where PostgreSQL runs: a host, or the folder of its socket.")
+    db_port: int = _DATABASE(kinds.PORT, 5432, "The port of PostgreSQL.")
+    db_base_name: str = _DATABASE(kinds.WORD, "oar", "The name of the database in PostgreSQL.")
+    db_base_login: str = _DATABASE(kinds.WORD, "oar", "The account that reads and writes.")
+    db_base_passwd: Secret | None = _DATABASE(kinds.SECRET, None, "Its password, if it needs one.")
+    db_base_login_ro: str = _DATABASE(kinds.WORD, "oar_ro", "The account that only reads, and cannot read secrets.")
+    db_base_passwd_ro: Secret | None = _DATABASE(
+        kinds.SECRET, None, "Its password; where it is set, the server makes the account at each start."
+    )
+
+    cluster_name: str = _SERVER(kinds.WORD, "cluster", "The name of the cluster: a label on every metric.")
+    server_hostname: str = _SERVER(kinds.WORD, "localhost", "The address on which the portal and the API listen.")
+    server_port: int = _SERVER(kinds.PORT, 6680, "The port of the portal and the API.")
+    allowed_networks: tuple[Network, ...] = _SERVER(
+        kinds.NETWORKS, _LOOPBACK, "Who may talk to that port; everybody else is turned away."
+    )
+    metrics_need_token: bool = _SERVER(
+        kinds.YES_NO, False, "Whether /metrics is refused to those who may talk to that port but say no name."
+    )
+    admins: tuple[str, ...] = _SERVER(
+        kinds.WORDS, (), "Users who administer; nothing means root and the user that the server runs as."
+    )
+
+    log_level: int = _TELLING(kinds.LEVEL, 3, "How much is logged; each level includes the ones before it.")
+    log_file: Path | None = _TELLING(kinds.PATH, None, "Where the log goes; nothing means standard error.")
+    mail_smtp_server: str = _TELLING(kinds.ANY_TEXT, "", "The mail server; nothing means that no mail is sent.")
+    mail_recipient: tuple[str, ...] = _TELLING(kinds.ADDRESSES, (), "Who is told about trouble.")
+    mail_sender: str = _TELLING(kinds.ANY_TEXT, "", "The sender of mails.")
+    accounting_window: int = _TELLING(kinds.SOME_SECONDS, 86400, "The length of a row of the accounting table.")
