@@ -22,7 +22,7 @@ from oarlock.model.job import Job, JobState
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, resources
+from oarlock.store.queries import new_jobs, properties, resources
 from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.verbs.jobs import listed_jobs
@@ -70,14 +70,14 @@ def listing() -> float:
         tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder,
         open_database(Path(folder) / "oarlock.db", create=True) as database,
     ):
-        database.write(lambda tx: jobs.add(tx, [_waiting(number) for number in range(_LISTED)]))
+        database.write(lambda tx: new_jobs.add(tx, [_waiting(number) for number in range(_LISTED)]))
         with database.read() as tx:
             return 1000 * cpu_seconds(lambda: listed_jobs(tx, JobFilter(states=LIVE), who, {}, full=False), times=7)
 
 
-def _waiting(number: int) -> jobs.NewJob:
+def _waiting(number: int) -> new_jobs.NewJob:
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", name=f"job{number}", submitted=number)
-    return jobs.NewJob(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
+    return new_jobs.NewJob(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
 
 
 def _body(**more: Any) -> bytes:

@@ -22,7 +22,7 @@ from oarlock.node.sources.cpu import read_final
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs as stored
-from oarlock.store.queries import resources
+from oarlock.store.queries import new_jobs, resources
 
 _JOBS = 1000
 _SSH_JOBS = 300
@@ -236,7 +236,7 @@ async def _latencies(database: Database, state: Path, user: str) -> list[float]:
             directory=str(state / "home"),
         )  # fmt: skip
         begin = time.time()
-        await core.write(lambda tx, job=job, asked=asked: stored.add(tx, [stored.NewJob(job, asked)]))  # type: ignore[misc]
+        await core.write(lambda tx, job=job, asked=asked: new_jobs.add(tx, [new_jobs.NewJob(job, asked)]))  # type: ignore[misc]
         core.wake_scheduler()
         while not mark.exists() or not mark.read_text().strip():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -12,7 +12,8 @@ from oarlock.server.planning.client import PlanRequest
 from oarlock.server.planning.worker import PlannedDatabase
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs
+from oarlock.store.queries import jobs, new_jobs
+from oarlock.store.queries import moves as stored_moves
 
 WAITING = 10_000
 HELD = 16  # resources of each job that runs
@@ -23,13 +24,13 @@ def _fill(tx: Tx) -> list[Job]:
     """Let jobs hold the whole cluster."""
     asked = request.parse([f"/resource_id={HELD},walltime=10"])
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="/bin/true")
-    added = jobs.add(tx, [jobs.NewJob(job, asked)] * (RESOURCES // HELD))
+    added = new_jobs.add(tx, [new_jobs.NewJob(job, asked)] * (RESOURCES // HELD))
     # In a new database the only alternatives there are have the numbers of their jobs.
     running = [replace(one, start=NOW, assigned=one.id) for one in added]
     jobs.assign(tx, {one.assigned: range(at * HELD + 1, (at + 1) * HELD + 1) for at, one in enumerate(running)})
     for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
         moves = [move(one, state, at=NOW, why="it runs") for one in running]
-        jobs.record(tx, moves)
+        stored_moves.record(tx, moves)
         running = [moved.job for moved in moves]
     return running
 
@@ -41,7 +42,7 @@ def _wait(tx: Tx, count: int) -> None:
         for n, where in enumerate(["type = 'default'", "switch = 's1' OR cpu > 3"] * 96)
     ]
     job = Job(id=0, state=JobState.WAITING, user="", queue="default", submitted=NOW, command="/bin/true")
-    jobs.add(tx, [jobs.NewJob(replace(job, user=f"user{n % 50}"), asked[n % len(asked)]) for n in range(count)])
+    new_jobs.add(tx, [new_jobs.NewJob(replace(job, user=f"user{n % 50}"), asked[n % len(asked)]) for n in range(count)])
 
 
 def _furnish(tx: Tx) -> list[Job]:
@@ -60,7 +61,7 @@ def _pass(database: Database, planned: PlannedDatabase, now: int, *, dates: bool
 def _end(tx: Tx, job: Job, now: int) -> None:
     for state in (JobState.FINISHING, JobState.TERMINATED):
         moved = move(job, state, at=now, why="it is over")
-        jobs.record(tx, [moved])
+        stored_moves.record(tx, [moved])
         job = moved.job
 
 

@@ -16,7 +16,8 @@ from oarlock.model.job import Job, JobState, move
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, plans, properties, resources
+from oarlock.store.queries import attempts, jobs, new_jobs, plans, properties, resources
+from oarlock.store.queries import moves as stored_moves
 
 _NODES, _CORES = 16, 32
 _RUNNING, _WAITING = 500, 20_000
@@ -73,13 +74,13 @@ def _add_nodes(tx: Tx) -> None:
 def _run(tx: Tx, count: int, now: int, *types: str) -> list[Job]:
     """Let jobs run, one a core."""
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=now, types=types, command="true")
-    running = jobs.add(tx, [jobs.NewJob(job, request.parse(["/resource_id=1,walltime=10"]))] * count)
+    running = new_jobs.add(tx, [new_jobs.NewJob(job, request.parse(["/resource_id=1,walltime=10"]))] * count)
     # In a new database the only alternatives there are have the numbers of their jobs.
     running = [replace(one, start=now, assigned=one.id) for one in running]
     jobs.assign(tx, {one.assigned: [at] for at, one in enumerate(running, 1)})
     for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
         moves = [move(one, state, at=now, why="it runs") for one in running]
-        jobs.record(tx, moves)
+        stored_moves.record(tx, moves)
         running = [moved.job for moved in moves]
     return running
 

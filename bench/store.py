@@ -13,7 +13,8 @@ from oarlock.model.request import ResourceRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, resources, snapshot
+from oarlock.store.queries import moves as stored_moves
+from oarlock.store.queries import new_jobs, properties, resources, snapshot
 
 NOW = 1_000_000
 JOBS = 10_000
@@ -33,12 +34,12 @@ def _add_jobs(tx: Tx, count: int) -> list[Job]:
         for n, where in enumerate(["type = 'default'", "switch = 's1' OR cpu > 3"] * 96)
     ]
     job = Job(id=0, state=JobState.WAITING, user="", queue="default", submitted=NOW, command="/bin/true")
-    return jobs.add(tx, [_new(job, n, asked[n % len(asked)]) for n in range(count)])
+    return new_jobs.add(tx, [_new(job, n, asked[n % len(asked)]) for n in range(count)])
 
 
-def _new(job: Job, number: int, asked: ResourceRequest) -> jobs.NewJob:
+def _new(job: Job, number: int, asked: ResourceRequest) -> new_jobs.NewJob:
     types = ("besteffort",) if number % 3 == 0 else ()
-    return jobs.NewJob(replace(job, user=f"user{number % 50}", types=types), asked)
+    return new_jobs.NewJob(replace(job, user=f"user{number % 50}", types=types), asked)
 
 
 def _add_cores(tx: Tx) -> None:
@@ -70,7 +71,7 @@ def moves() -> float:
 
         def there_and_back() -> None:
             for moved in (to_hold, back):
-                database.write(lambda tx, moved=moved: jobs.record(tx, moved))  # type: ignore[misc]
+                database.write(lambda tx, moved=moved: stored_moves.record(tx, moved))  # type: ignore[misc]
 
         return 2 * JOBS / cpu_seconds(there_and_back)
 

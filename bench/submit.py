@@ -16,7 +16,7 @@ from oarlock.lang.rules import RuleContext
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import arrays, properties, resources
+from oarlock.store.queries import new_jobs, properties, resources
 
 _NOW = 1_900_000_000
 _CONFIG = Config()
@@ -74,7 +74,7 @@ def an_array() -> float:
         asked = submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
         large = database.write(begin)
         for places in large.slices:
-            database.write(partial(arrays.add_slice, incoming=large.incoming, places=places))
+            database.write(partial(new_jobs.add_array_slice, incoming=large.incoming, places=places))
         database.write(lambda tx: submit.finish_large(tx, large, now=_NOW))
         return time.process_time() - before
 

@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from oarlock.cli.oarlock import main
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import rules as table
+from oarlock.store.queries import administration
 from tests.bed import needs_root
 
 
@@ -128,9 +128,9 @@ def test_a_rule_whose_list_cannot_be_read_fails_the_test(capsys, folder):
 
 def test_rules_in_the_database_are_listed_and_tried_with_the_others(capsys, tmp_path, database: Database):
     (tmp_path / "empty.conf").write_text(_settings(database))
-    database.write(lambda tx: table.add(tx, "[[rule]]\nname = 'row'\nroute = 'night'\n", priority=5))
-    database.write(lambda tx: table.add(tx, "not TOML", priority=6))
-    database.write(lambda tx: table.add(tx, "[[rule]]\nname = 'off'\nroute = 'night'\n", enabled=False))
+    database.write(lambda tx: administration.add_rules(tx, "[[rule]]\nname = 'row'\nroute = 'night'\n", priority=5))
+    database.write(lambda tx: administration.add_rules(tx, "not TOML", priority=6))
+    database.write(lambda tx: administration.add_rules(tx, "[[rule]]\nname = 'off'\nroute = 'night'\n", enabled=False))
     state = str(Path(database.address).parent if database.engine_name == "sqlite" else tmp_path)
     assert main(["rules", "list", "--state", state]) == 0
     shown = capsys.readouterr()

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import accounting, events, jobs, notices, properties, resources
+from oarlock.store.queries import accounting, events, jobs, new_jobs, properties, resources
 from tests import bed
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -106,10 +106,10 @@ class Instance:
             **fields,
         }
         new = [
-            jobs.NewJob(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
+            new_jobs.NewJob(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
             for n, one in enumerate(commands, 1)
         ]
-        return [job.id for job in self.database.write(lambda tx: jobs.add(tx, new))]
+        return [job.id for job in self.database.write(lambda tx: new_jobs.add(tx, new))]
 
     def story(self, job: int) -> list[str]:
         with self.database.read() as tx:
@@ -125,7 +125,7 @@ class Instance:
 
     def unsent(self) -> list[int]:
         with self.database.read() as tx:
-            return list(notices.pending(tx))
+            return list(events.pending_notices(tx))
 
     def used(self) -> int:
         with self.database.read() as tx:

@@ -19,7 +19,7 @@ from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.settings.choices import NodeTransport
-from oarlock.store.queries import events, jobs, plans, queues, resources
+from oarlock.store.queries import administration, events, jobs, new_jobs, plans, resources
 from tests import bed
 from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office
@@ -42,11 +42,11 @@ class Site:
     def new(self, command, asked="/resource_id=1,walltime=1", **fields):
         known = {"user": self.user, "queue": "default", "directory": str(self.home), "submitted": int(time.time())}
         job = Job(id=0, state=JobState.WAITING, command=command, **{**known, **fields})
-        return jobs.NewJob(job, requests.parse([asked]))
+        return new_jobs.NewJob(job, requests.parse([asked]))
 
     async def submit(self, *args, **fields):
         new = self.new(*args, **fields)
-        [job] = await self.core.write(lambda tx: jobs.add(tx, [new]))
+        [job] = await self.core.write(lambda tx: new_jobs.add(tx, [new]))
         self.core.wake_scheduler()
         return job.id
 
@@ -241,7 +241,7 @@ def _start_queues(here):
 
 async def _until_stopped(here):
     async with asyncio.timeout(40):
-        while any(queue.active for queue in await here.core.read(queues.listed)):  # noqa: ASYNC110
+        while any(queue.active for queue in await here.core.read(administration.all_queues)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -315,8 +315,8 @@ def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_
             failed = await here.submit("exit 3")
             await here.until(failed, JobState.TERMINATED)
             big = await here.submit("true", "/resource_id=9,walltime=1")
-            new = jobs.NewJob(here.new("true").job, requests.parse(["/resource_id=1,walltime=1"]), (failed,))
-            [dependant] = await here.core.write(lambda tx: jobs.add(tx, [new]))
+            new = new_jobs.NewJob(here.new("true").job, requests.parse(["/resource_id=1,walltime=1"]), (failed,))
+            [dependant] = await here.core.write(lambda tx: new_jobs.add(tx, [new]))
             here.core.wake_scheduler()
             told = {
                 big: "No enough matching resources (no_matching_slot)",
@@ -373,7 +373,7 @@ def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(
 def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(ground, people):
     async def story():
         async with site(ground, people[0], scheduler_job_security_time=0) as there:
-            await there.core.write(lambda tx: queues.add(tx, Queue("kept", 5, "conservative")))
+            await there.core.write(lambda tx: administration.add_queue(tx, Queue("kept", 5, "conservative")))
             asked = {"long": (1, 100), "short": (1, 40), "wide": (2, 50), "late": (1, 70), "small": (1, 55)}
             jobs_ = {
                 name: await there.submit("sleep 200", f"/resource_id={count},walltime=0:0:{seconds}", queue="kept")

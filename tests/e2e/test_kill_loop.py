@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store.queries import accounting, attempts, jobs, moldables
+from oarlock.store.queries import accounting, attempts, jobs, shapes
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 
@@ -83,7 +83,7 @@ def due(site):
     with site.database.read() as tx:
         ended = [job for job in jobs.in_states(tx, [JobState.TERMINATED]) if job.stop > job.start]
         held = jobs.resources_of(tx, [job.id for job in ended])
-        asked = moldables.walltimes(tx, [job.assigned for job in ended])
+        asked = shapes.walltimes(tx, [job.assigned for job in ended])
     return {
         "USED": sum((job.stop - job.start) * len(held[job.id]) for job in ended),
         "ASKED": sum(asked[job.assigned] * len(held[job.id]) for job in ended),

@@ -21,7 +21,7 @@ from oarlock.model.job import FINAL, JobState
 from oarlock.node.wire.messages import Launch, SiteHooks
 from oarlock.store.engine import facts
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import events, jobs, unknown
+from oarlock.store.queries import attempts, events, jobs
 from tests import bed
 from tests.bed import needs_root
 from tests.e2e.cluster import Cluster, cluster
@@ -86,7 +86,7 @@ class Restored(Instance):
 
     def held(self) -> list[tuple[int, str]]:
         with self.database.read() as tx:
-            return [(one.job, one.user) for one in unknown.listed(tx)]
+            return [(one.job, one.user) for one in attempts.all_unknown(tx)]
 
     def generation(self) -> str | None:
         with self.database.read() as tx:

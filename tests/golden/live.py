@@ -14,7 +14,7 @@ from typing import Any
 
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
-from oarlock.store.queries import jobs, properties, resources
+from oarlock.store.queries import new_jobs, properties, resources
 from oarlock.store.tables import jobs as jobs_table
 from tests import bed
 from tests.e2e.instance import SOURCE, Instance
@@ -61,7 +61,7 @@ class Site(Instance):
         resources.add(tx, rows, at=int(time.time()))
         tx.info.setdefault("next ids", {})[jobs_table.c.job_id] = FIRST_JOB - 1
         before = Job(id=0, state=JobState.ERROR, user=self.user, queue="default", directory="/", submitted=1, stop=1)
-        jobs.add(tx, [jobs.NewJob(before, requests.parse(["/core=1,walltime=1"]))])
+        new_jobs.add(tx, [new_jobs.NewJob(before, requests.parse(["/core=1,walltime=1"]))])
 
     def run(self, user: str, command: str, *words: str, stdin: str = "", **variables: str) -> Ran:
         """Run a command as somebody."""

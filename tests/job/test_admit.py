@@ -12,7 +12,7 @@ from oarlock.model.errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import rules
+from oarlock.store.queries import administration
 from tests.job.submitter import NOW, Submitter, add_cluster
 
 
@@ -69,7 +69,7 @@ def test_an_inner_job_needs_a_container_that_can_take_it(submitter: Submitter):
 
 
 def test_a_row_of_the_table_is_data_and_applies(submitter: Submitter):
-    number = rules.add(
+    number = administration.add_rules(
         submitter.tx, '[[rule]]\nname = "from the table"\nwhen = "waiting_jobs >= 1"\nreject = "one at a time"\n'
     )
     submitter.submit()
@@ -80,13 +80,13 @@ def test_a_row_of_the_table_is_data_and_applies(submitter: Submitter):
 
 @pytest.mark.parametrize("text", ["import os", "[[rule]]\nname = 'x'\nbad = 1"])
 def test_a_row_that_is_no_rule_refuses_every_job(submitter: Submitter, text: str):
-    number = rules.add(submitter.tx, text)
+    number = administration.add_rules(submitter.tx, text)
     with pytest.raises(RuleFailed, match=f"An admission rule does not work: row {number} of admission_rules, "):
         submitter.submit()
 
 
 def test_a_rule_that_does_not_work_is_noted_for_the_administrator(submitter: Submitter):
-    number = rules.add(submitter.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
+    number = administration.add_rules(submitter.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
     with pytest.raises(RuleFailed) as failure:
         submitter.submit()
     admit.note_failure(submitter.tx, failure.value, user="alice", now=NOW)

@@ -17,7 +17,7 @@ from oarlock.model import errors
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import arrays, jobs, snapshot
+from oarlock.store.queries import jobs, new_jobs, snapshot
 from oarlock.store.tables import metadata
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import SubmissionService
@@ -134,7 +134,7 @@ def test_a_server_that_dies_between_slices_leaves_no_member_and_no_row(
     before = _counted(database)
     large = database.write(lambda tx: _begin(tx, core.config))
     for places in list(large.slices)[:written]:
-        database.write(lambda tx: arrays.add_slice(tx, large.incoming, places))  # noqa: B023
+        database.write(lambda tx: new_jobs.add_array_slice(tx, large.incoming, places))  # noqa: B023
     with database.read() as tx:
         assert jobs.count(tx) == {}
         assert snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting == ()
@@ -154,7 +154,7 @@ def test_a_restart_keeps_an_array_that_was_stored_to_its_end(database: Database,
     core = _core(database, tmp_path)
     large = database.write(lambda tx: _begin(tx, core.config))
     for places in large.slices:
-        database.write(lambda tx: arrays.add_slice(tx, large.incoming, places))  # noqa: B023
+        database.write(lambda tx: new_jobs.add_array_slice(tx, large.incoming, places))  # noqa: B023
     database.write(lambda tx: submit.finish_large(tx, large, now=NOW))
     database.write(lambda tx: recover.begin(tx, StepContext(core.config, b"key"), now=NOW))
     with database.read() as tx:

@@ -13,7 +13,7 @@ from oarlock.model import errors
 from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, queues, resources
+from oarlock.store.queries import administration, properties, resources
 from tests.job.submitter import NOW, Submitter, add_cluster, body_of
 from tests.lang.cases import DATA, needs_golden, oar_cases
 
@@ -78,7 +78,7 @@ def words_of(path) -> list[str]:
 @pytest.fixture
 def submitter(tx: Tx) -> Submitter:
     add_cluster(tx)
-    queues.add(tx, Queue("night", 1, "oar_sched_gantt_with_timesharing"))
+    administration.add_queue(tx, Queue("night", 1, "oar_sched_gantt_with_timesharing"))
     return Submitter(tx)
 
 

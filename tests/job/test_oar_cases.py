@@ -14,7 +14,7 @@ from oarlock.model.event import EVENTS, EventType, event_type
 from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, events, jobs, kills, resources
+from oarlock.store.queries import attempts, events, jobs, moves, resources
 from oarlock.store.queries.attempts import Attempt, AttemptNode
 from tests.lang.cases import oar_cases
 from tests.store.cluster import add_job, add_nodes, run, step
@@ -72,14 +72,14 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
         about = given["job"]
         job = job_in(tx, JobState(about["state"]), walltime=about.get("walltime", 3600))
         if frag := given.get("frag"):
-            kills.request(tx, [job.id], at=frag["date"])
-            kills.set_state(tx, [job.id], FragState(frag["state"]))
+            moves.request_kills(tx, [job.id], at=frag["date"])
+            moves.set_kill_state(tx, [job.id], FragState(frag["state"]))
     instructions = watch.check(tx, known, now=now, finished=FinishedAttempts())
     if "resource" in given:
         told["next_state"] = resources.listed(tx, ids)[0].properties["state"]
     else:
         over = jobs.get(tx, job.id).state in FINAL
-        stored = {number: state for number, state, _ in kills.under_way(tx)}.get(job.id, FragState.FRAGGED)
+        stored = {number: state for number, state, _ in moves.kills_under_way(tx)}.get(job.id, FragState.FRAGGED)
         happened = {noted.event.type for noted in events.of_jobs(tx, [job.id])}
         again = FragState.LEON if any(isinstance(one, Kill) for one in instructions) else stored
         told["killed"] = over or again is FragState.LEON
@@ -92,7 +92,7 @@ def resource_next_state(tx: Tx, given: dict[str, Any], expected: dict[str, Any])
     job = job_in(tx, S.RUNNING, types=tuple(given.get("types", ())))
     resources.request_state(tx, jobs.resources_of(tx, [job.id])[job.id], NextState(given["next_state"]))
     node_states.apply(tx, site(), now=10)
-    assert {"job_must_be_killed": bool(kills.under_way(tx))} == expected
+    assert {"job_must_be_killed": bool(moves.kills_under_way(tx))} == expected
 
 
 CHECKS = {check.__name__: check for check in (event_check, watchdog, resource_next_state)}

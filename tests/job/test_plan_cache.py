@@ -15,7 +15,7 @@ from oarlock.model.job import Job, JobState
 from oarlock.model.maintenance import Maintenance
 from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, maintenance, plans, properties, resources
+from oarlock.store.queries import administration, new_jobs, plans, properties, resources
 
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
@@ -31,7 +31,7 @@ def tx(tx: Tx) -> Tx:
 
 def wait(tx: Tx, asked: str = "/core=1,walltime=0:1:40", count: int = 1) -> list[int]:
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="true")
-    return [one.id for one in jobs.add(tx, [jobs.NewJob(job, requests.parse([asked]))] * count)]
+    return [one.id for one in new_jobs.add(tx, [new_jobs.NewJob(job, requests.parse([asked]))] * count)]
 
 
 def keeper() -> CachedPlanner:
@@ -56,7 +56,7 @@ def test_what_is_kept_decides_as_a_pass_from_scratch(tx: Tx):
 
 def test_where_limits_hold_every_pass_is_a_whole_one(tx: Tx):
     wait(tx, count=3)
-    maintenance.add(tx, Maintenance(0, "work", NOW + 50, NOW + 60, "", "root"))
+    administration.add_maintenance(tx, Maintenance(0, "work", NOW + 50, NOW + 60, "", "root"))
     kept = keeper()
     assert kept.starts(kept.read(tx, now=NOW), now=NOW) == scratch(tx, NOW)
 

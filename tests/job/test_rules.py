@@ -7,8 +7,8 @@ import pytest
 
 from oarlock.job.admission.rules import SHIPPED, RuleSetCache, RuleSource, load, sources
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import rules
-from oarlock.store.queries.rules import StoredRule
+from oarlock.store.queries import administration
+from oarlock.store.queries.administration import StoredRule
 
 
 def text(name: str, does: str = 'print = "hello"') -> str:
@@ -85,9 +85,9 @@ def test_rules_are_read_again_when_a_file_or_a_row_changes(tx: Tx, tmp_path: Pat
     first = book.now(tx, now=1)
     assert book.now(tx, now=2) is first
 
-    rules.add(tx, text("a row"))
+    administration.add_rules(tx, text("a row"))
     assert book.now(tx, now=2) is first  # it looks once a second
-    rules.add(tx, text("switched off"), enabled=False)
+    administration.add_rules(tx, text("switched off"), enabled=False)
     assert names(list(book.now(tx, now=3).sources))[0] == "a row"
     (tmp_path / "00-a.toml").write_text(text("a file", f"when = \"user IN FILE '{users}'\"\nreject = 'n'"))
     assert names(list(book.now(tx, now=4).sources))[:2] == ["a file", "a row"]

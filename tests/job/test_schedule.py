@@ -9,7 +9,7 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Moved, Reservation, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, plans, properties, resources
+from oarlock.store.queries import jobs, moves, new_jobs, plans, properties, resources
 from oarlock.store.queries.plans import Prediction
 
 NOW = 1_000_000
@@ -37,7 +37,7 @@ def reserve(tx: Tx, start: int, cores: int = 1) -> int:
         reservation=Reservation.TO_SCHEDULE,
         start=start,
     )
-    return jobs.add(tx, [jobs.NewJob(job, requests.parse([f"/core={cores},walltime=0:1:40"]))])[0].id
+    return new_jobs.add(tx, [new_jobs.NewJob(job, requests.parse([f"/core={cores},walltime=0:1:40"]))])[0].id
 
 
 def decided(tx: Tx) -> Decision:
@@ -81,10 +81,10 @@ def test_a_reservation_is_accepted_once(tx: Tx):
 def test_a_place_that_an_older_plan_would_give_away_again_is_not_given(tx: Tx):
     first = reserve(tx, NOW + 500)
     older = decided(tx)
-    jobs.record(tx, [moved(tx, first, JobState.HOLD)])  # the next pass does not see it
+    moves.record(tx, [moved(tx, first, JobState.HOLD)])  # the next pass does not see it
     second = reserve(tx, NOW + 500, cores=2)
     apply(tx, decided(tx))
-    jobs.record(tx, [moved(tx, first, JobState.WAITING)])
+    moves.record(tx, [moved(tx, first, JobState.WAITING)])
     apply(tx, older)
     assert (place(tx, first), place(tx, second) is not None) == (None, True)
     apply(tx, decided(tx))
@@ -95,8 +95,8 @@ def submit_array(tx: Tx, user: str, asked: str, size: int) -> list[int]:
     """Let the members of an array wait."""
     waiting = {"id": 0, "state": JobState.WAITING, "queue": "default", "submitted": NOW, "command": "true"}
     request = requests.parse([asked])
-    members = [jobs.NewJob(Job(user=user, array_index=n, **waiting), request) for n in range(1, size + 1)]
-    return [job.id for job in jobs.add(tx, members)]
+    members = [new_jobs.NewJob(Job(user=user, array_index=n, **waiting), request) for n in range(1, size + 1)]
+    return [job.id for job in new_jobs.add(tx, members)]
 
 
 def started_by_quick_pass(tx: Tx) -> list[int]:

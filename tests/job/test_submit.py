@@ -11,7 +11,7 @@ from oarlock.model import errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, requests, resources
+from oarlock.store.queries import jobs, properties, resources, user_records
 from tests.job.submitter import NOW, Submitter, add_cluster
 from tests.store.cluster import rows, run, step
 from tests.store.test_jobs import counted
@@ -112,7 +112,7 @@ def test_many_submissions_are_stored_together_and_refused_alone(submitter: Submi
 
 
 def test_a_request_id_that_stood_for_something_else_is_refused(submitter: Submitter):
-    requests.remember(submitter.tx, user="alice", request_id="x", verb="delete", answer="", at=NOW)
+    user_records.remember_answer(submitter.tx, user="alice", request_id="x", verb="delete", answer="", at=NOW)
     with pytest.raises(errors.RequestIdReused):
         submitter.submit(request_id="x")
 

@@ -12,8 +12,8 @@ from oarlock.measure.options import AgentOptions
 from oarlock.measure.owners import JobFacts, describe_owner
 from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.measure.layout import CgroupIdentity
-from oarlock.store.queries import foreign_jobs
-from oarlock.store.queries.foreign_jobs import ForeignJob
+from oarlock.store.queries import history
+from oarlock.store.queries.history import ForeignJob
 from tests.monitoring import ROOT, wait_until
 
 GOLDEN = ROOT.parent / "shared" / "data" / "slurm-golden"
@@ -143,13 +143,13 @@ def test_what_the_options_ask_for_must_be_there(tmp_path, monkeypatch):
 
 
 def test_the_statement_for_slurm_reads_only_and_holds_nothing_but_numbers():
-    statement = foreign_jobs.slurm_statement("alpha", [17, 18])
+    statement = history.slurm_statement("alpha", [17, 18])
     assert statement.startswith("SET SESSION TRANSACTION READ ONLY;\nSELECT alpha_job_table.id_job")
     assert "IN (17, 18)" in statement
 
 
 def test_what_the_client_escapes_is_restored():
-    assert foreign_jobs.slurm_jobs("17\talice\tscience\ta\\tb\\\\\n18\tNULL\tNULL\tx\nnoise\n") == [
+    assert history.slurm_jobs("17\talice\tscience\ta\\tb\\\\\n18\tNULL\tNULL\tx\nnoise\n") == [
         ForeignJob(17, "alice", "science", "a\tb\\"), ForeignJob(18, "", "", "x"),
     ]  # fmt: skip
 

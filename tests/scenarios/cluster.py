@@ -10,7 +10,7 @@ from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import BEGIN, SimulatedCluster, SimulationDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, attempts, events, jobs, plans, properties, resources
+from oarlock.store.queries import accounting, attempts, events, jobs, new_jobs, plans, properties, resources
 
 
 class Cluster(SimulatedCluster):
@@ -38,7 +38,7 @@ class Cluster(SimulatedCluster):
     def submit(self, command: str = "sleep 10", asked: str = "/core=1,walltime=1", **fields: Any) -> int:
         after = fields.pop("after", ())
         given = {"state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": self.now, **fields}
-        [job] = self.submit_jobs([jobs.NewJob(Job(id=0, command=command, **given), requests.parse([asked]), after)])
+        [job] = self.submit_jobs([new_jobs.NewJob(Job(id=0, command=command, **given), requests.parse([asked]), after)])
         self.settle()
         return job.id
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oarlock.store.engine.memory import MemoryDatabase
+from oarlock.store.engine.opening import MemoryDatabase
 from tests.scenarios.cluster import Cluster
 
 

@@ -11,7 +11,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.node.wire.messages import CLEANED, EXITED, Report
 from oarlock.simulate.cluster import BEGIN, ServerCrash
-from oarlock.store.queries import events, summaries
+from oarlock.store.queries import accounting, events
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
@@ -382,7 +382,7 @@ def test_a_lost_job_that_somebody_ended_is_not_run_again(cluster):
 
 def _used(cluster, job):
     with cluster.database.read() as tx:
-        return [(one.cpu_seconds, one.memory_peak_bytes, one.detail) for one in summaries.of_jobs(tx, [job])]
+        return [(one.cpu_seconds, one.memory_peak_bytes, one.detail) for one in accounting.summaries_of(tx, [job])]
 
 
 def test_what_a_job_used_counts_once_when_its_reports_come_again_after_a_restart(cluster):

@@ -12,7 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate import invariants, scenario
 from oarlock.simulate.scenario import ScenarioSettings
-from oarlock.store.queries import full_history
+from oarlock.store.queries import history
 
 KNOWN = (0, 1, 4, 100, 114)
 """Seeds that found something once: jobs started where others ran after the clock was set back (0, 1), or where a
@@ -72,7 +72,7 @@ def test_a_seed_gives_the_same_day_to_the_last_event_in_any_process():
 
 def _history(cluster):
     with cluster.database.read() as tx:
-        return full_history.read(tx)
+        return history.read_full_history(tx)
 
 
 def _told(cluster, everything):

@@ -8,7 +8,7 @@ from oarlock.job.run.reports import NodeReachable
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate.cluster import BEGIN
-from oarlock.store.queries import events, queues
+from oarlock.store.queries import administration, events
 from tests.scenarios.cluster import Cluster
 
 _HELD = "R=1,W=1:0:0,J=B (held: PROLOGUE_ERROR on purpose; `oarresume 1` tries again)"
@@ -34,7 +34,7 @@ def _start_queues(cluster):
 
 def _active(cluster):
     with cluster.database.read() as tx:
-        return {queue.name: queue.active for queue in queues.listed(tx)}["default"]
+        return {queue.name: queue.active for queue in administration.all_queues(tx)}["default"]
 
 
 def _stops(cluster):

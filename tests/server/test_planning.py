@@ -14,7 +14,7 @@ from oarlock.server.core import ServerCore
 from oarlock.server.loops import Scheduler
 from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, fork, spawn
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import jobs, resources
+from oarlock.store.queries import jobs, moves, new_jobs, resources
 from tests.store.cluster import add_job, add_nodes
 
 NOW = 1_000_000
@@ -61,7 +61,7 @@ def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
 
 def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path, tmp_path):
     waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
-    new = [jobs.NewJob(waiting, requests.parse(["/resource_id=1,walltime=1"]))] * (2 * LEAST_DEPTH)
+    new = [new_jobs.NewJob(waiting, requests.parse(["/resource_id=1,walltime=1"]))] * (2 * LEAST_DEPTH)
 
     async def story(database):
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
@@ -78,7 +78,7 @@ def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path,
         await core.close()
 
     with open_database(sqlite_path) as database:
-        database.write(lambda tx: jobs.add(tx, new))
+        database.write(lambda tx: new_jobs.add(tx, new))
         asyncio.run(story(database))
 
 
@@ -116,7 +116,7 @@ def test_a_quick_pass_looks_further_only_while_everybody_whom_it_sees_starts(sql
 
     def fill(tx):
         resources.add(tx, [{"network_address": f"n{n}"} for n in range(free)], at=NOW)
-        jobs.add(tx, [new("/resource_id=1,walltime=1")] * (8 * LEAST_DEPTH))
+        new_jobs.add(tx, [new("/resource_id=1,walltime=1")] * (8 * LEAST_DEPTH))
 
     async def story(database):
         planning = PlanningClient(database, Config())
@@ -135,22 +135,22 @@ def crowd(database):
 
     def fill(tx):
         resources.add(tx, [{"network_address": "n1"}, {"network_address": "n2"}], at=NOW)
-        [first] = jobs.add(tx, [new("/resource_id=1,walltime=10")])
+        [first] = new_jobs.add(tx, [new("/resource_id=1,walltime=10")])
         held = replace(first, start=int(time.time()), assigned=first.id)
         jobs.assign(tx, {held.assigned: [1]})
         for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
             moved = move(held, state, at=held.start, why="it runs")
-            jobs.record(tx, [moved])
+            moves.record(tx, [moved])
             held = moved.job
-        jobs.add(tx, [new("/resource_id=2,walltime=10")] * (2 * LEAST_DEPTH))
-        return jobs.add(tx, [new("/resource_id=1,walltime=1")])[0].id
+        new_jobs.add(tx, [new("/resource_id=2,walltime=10")] * (2 * LEAST_DEPTH))
+        return new_jobs.add(tx, [new("/resource_id=1,walltime=1")])[0].id
 
     return database.write(fill)
 
 
 def new(asked):
     waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
-    return jobs.NewJob(waiting, requests.parse([asked]))
+    return new_jobs.NewJob(waiting, requests.parse([asked]))
 
 
 @pytest.mark.parametrize("begin", [fork, spawn])
@@ -199,7 +199,7 @@ def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, t
 def array(user, asked, size):
     """The members of an array, to be stored."""
     waiting = {"id": 0, "state": JobState.WAITING, "user": user, "queue": "default"}
-    return [jobs.NewJob(Job(array_index=n, **waiting), requests.parse([asked])) for n in range(1, size + 1)]
+    return [new_jobs.NewJob(Job(array_index=n, **waiting), requests.parse([asked])) for n in range(1, size + 1)]
 
 
 def long_queue(database):
@@ -207,13 +207,13 @@ def long_queue(database):
 
     def fill(tx):
         resources.add(tx, [{"network_address": "n1"}, {"network_address": "n2"}], at=NOW)
-        jobs.add(tx, array("ada", "{network_address = 'n1'}/resource_id=1,walltime=1", 2000))
-        [first] = jobs.add(tx, array("ada", "/resource_id=1,walltime=10", 1))
+        new_jobs.add(tx, array("ada", "{network_address = 'n1'}/resource_id=1,walltime=1", 2000))
+        [first] = new_jobs.add(tx, array("ada", "/resource_id=1,walltime=10", 1))
         held = replace(first, start=int(time.time()), assigned=first.id)
         jobs.assign(tx, {held.assigned: [1]})
         for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
             moved = move(held, state, at=held.start, why="it runs")
-            jobs.record(tx, [moved])
+            moves.record(tx, [moved])
             held = moved.job
 
     database.write(fill)
@@ -221,7 +221,7 @@ def long_queue(database):
 
 def submit(database):
     """Let a job of somebody else wait that fits now."""
-    return database.write(lambda tx: jobs.add(tx, array("bob", "/resource_id=1,walltime=1", 1)))[0].id
+    return database.write(lambda tx: new_jobs.add(tx, array("bob", "/resource_id=1,walltime=1", 1)))[0].id
 
 
 def test_quick_passes_see_another_users_job_behind_a_long_array(sqlite_path, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, resources
+from oarlock.store.queries import jobs, moves, new_jobs, properties, resources
 
 NOW = 1_000_000
 
@@ -31,14 +31,14 @@ def new(
     where: str | None = None,
     after: tuple[int, ...] = (),
     **fields: Any,
-) -> jobs.NewJob:
+) -> new_jobs.NewJob:
     """Describe a job as the submission step does."""
     job = Job(**{"id": 0, "state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": NOW, **fields})
-    return jobs.NewJob(job, requests.parse([asked] if isinstance(asked, str) else asked, where=where), after)
+    return new_jobs.NewJob(job, requests.parse([asked] if isinstance(asked, str) else asked, where=where), after)
 
 
 def add_job(tx: Tx, *args: Any, **fields: Any) -> Job:
-    [job] = jobs.add(tx, [new(*args, **fields)])
+    [job] = new_jobs.add(tx, [new(*args, **fields)])
     return job
 
 
@@ -63,7 +63,7 @@ def run(tx: Tx, job: Job, on: Sequence[int], *, at: int = NOW, until: JobState =
 
 def step(tx: Tx, job: Job, state: JobState, *, at: int = NOW, why: str = "because") -> Job:
     moved = move(job, state, at=at, why=why)
-    jobs.record(tx, [moved])
+    moves.record(tx, [moved])
     return moved.job
 
 

@@ -3,7 +3,7 @@
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, kills
+from oarlock.store.queries import events, moves
 from oarlock.store.queries.events import EventRow
 from tests.store.cluster import NOW, add_job
 
@@ -35,9 +35,9 @@ def test_events_to_be_acted_on_are_listed_until_they_are_checked_off(tx: Tx):
 
 def test_a_kill_is_asked_for_once_and_followed_to_its_end(tx: Tx):
     first, second = add_job(tx).id, add_job(tx).id
-    assert kills.request(tx, [second, second], at=NOW) == [second]
-    assert kills.request(tx, [first, second], at=NOW + 5) == [first]
-    assert kills.under_way(tx) == [(second, FragState.LEON, NOW), (first, FragState.LEON, NOW + 5)]
-    kills.set_state(tx, [first], FragState.TIMER_ARMED)
-    kills.set_state(tx, [second], FragState.FRAGGED)
-    assert kills.under_way(tx) == [(first, FragState.TIMER_ARMED, NOW + 5)]
+    assert moves.request_kills(tx, [second, second], at=NOW) == [second]
+    assert moves.request_kills(tx, [first, second], at=NOW + 5) == [first]
+    assert moves.kills_under_way(tx) == [(second, FragState.LEON, NOW), (first, FragState.LEON, NOW + 5)]
+    moves.set_kill_state(tx, [first], FragState.TIMER_ARMED)
+    moves.set_kill_state(tx, [second], FragState.FRAGGED)
+    assert moves.kills_under_way(tx) == [(first, FragState.TIMER_ARMED, NOW + 5)]

@@ -12,7 +12,7 @@ from oarlock.model.errors import UnknownJob, UnknownProperty
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, shapes
+from oarlock.store.queries import jobs, new_jobs, properties, shapes
 from tests.store.cluster import add_job, add_nodes, new, rows, run
 
 
@@ -56,14 +56,14 @@ def test_a_job_is_read_back_as_it_was_written(tx: Tx):
         checkpoint_signal=10,
         resubmit_of=3,
     )
-    [added] = jobs.add(tx, [replace(new("/core=1,walltime=1", where="cpu > 3 and switch like 'a%'"), job=written)])
+    [added] = new_jobs.add(tx, [replace(new("/core=1,walltime=1", where="cpu > 3 and switch like 'a%'"), job=written)])
     expected = replace(written, id=added.id, array_id=added.id, properties="cpu > 3 AND switch LIKE 'a%'")
     assert added == expected
     assert jobs.get(tx, added.id) == expected
 
 
 def test_many_jobs_are_read_back_in_their_order(tx: Tx):
-    added = jobs.add(tx, [new(types=("besteffort",) * (n % 2), name=f"job {n}") for n in range(100)])
+    added = new_jobs.add(tx, [new(types=("besteffort",) * (n % 2), name=f"job {n}") for n in range(100)])
     assert jobs.get_many(tx, [job.id for job in reversed(added)]) == added
 
 
@@ -103,7 +103,7 @@ def test_what_is_asked_for_is_stored_in_the_manuals_tables(tx: Tx):
 
 
 def test_members_of_an_array_share_its_number(tx: Tx):
-    added = jobs.add(tx, [new(), *(new(array_index=n) for n in (1, 2, 3)), new()])
+    added = new_jobs.add(tx, [new(), *(new(array_index=n) for n in (1, 2, 3)), new()])
     first = added[0].id
     assert [(job.array_id, job.array_index) for job in added] == [
         (first, 1),
@@ -117,11 +117,11 @@ def test_members_of_an_array_share_its_number(tx: Tx):
 
 def test_a_thousand_jobs_are_written_in_no_more_statements_than_two(tx: Tx):
     asked = {"asked": ["/core=1,walltime=1", "/core=2,walltime=1"], "types": ("deploy",), "after": (1,)}
-    jobs.add(tx, [new(**asked)])  # the numbers of all tables are known from here on
+    new_jobs.add(tx, [new(**asked)])  # the numbers of all tables are known from here on
     with counted(tx) as two:
-        jobs.add(tx, [new(**asked) for _ in range(2)])
+        new_jobs.add(tx, [new(**asked) for _ in range(2)])
     with counted(tx) as thousand:
-        jobs.add(tx, [new(**asked) for _ in range(1000)])
+        new_jobs.add(tx, [new(**asked) for _ in range(1000)])
     assert len(thousand) <= len(two) == 7
     assert rows(tx, "SELECT count(*) FROM job_resource_descriptions") == [(2 * 1003,)]
 
@@ -151,7 +151,7 @@ def test_jobs_are_found_by_state_and_user(tx: Tx):
 
 
 def test_jobs_are_found_by_condition(tx: Tx):
-    ids = [job.id for job in jobs.add(tx, [new(name="x", user=user) for user in ("ada", "bob", "ada")])]
+    ids = [job.id for job in new_jobs.add(tx, [new(name="x", user=user) for user in ("ada", "bob", "ada")])]
     condition = check(parse("job_name = 'x' AND job_id > 0"), jobs.VISIBLE)
     assert jobs.matching(tx, condition) == ids
     assert jobs.matching(tx, condition, user="ada") == [ids[0], ids[2]]
@@ -183,7 +183,7 @@ def test_who_waits_for_a_job_can_wait_for_its_copy(tx: Tx):
 def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
     add_nodes(tx, ["a"])
     written = new(["{cpu > 1}/core=2+/core=ALL,walltime=1", "/core=1,walltime=2"], where="switch = 's'")
-    first, second = jobs.add(tx, [written, new(where="cpu = 1")])
+    first, second = new_jobs.add(tx, [written, new(where="cpu = 1")])
     properties_there = properties.types(tx)
     assert shapes.requests_of(tx, [first.id], properties_there) == {first.id: written.request}
     without_switch = {name: kind for name, kind in properties_there.items() if name != "switch"}
@@ -191,5 +191,5 @@ def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
 
 
 def test_members_of_an_array_may_have_commands_of_their_own(tx: Tx):
-    added = jobs.add(tx, [new(command=text, array_index=place) for place, text in enumerate("aba", 1)])
+    added = new_jobs.add(tx, [new(command=text, array_index=place) for place, text in enumerate("aba", 1)])
     assert [job.command for job in jobs.get_many(tx, [job.id for job in added])] == ["a", "b", "a"]

@@ -11,7 +11,7 @@ from oarlock.model.resource import ResourceState
 from oarlock.node.log_lines import DetailFormatter
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, queues, resources
+from oarlock.store.queries import administration, events, moves, resources
 from tests.store.cluster import NOW, add_job, add_nodes, run
 
 
@@ -33,7 +33,7 @@ def test_the_log_tells_every_move_of_a_job_with_its_user_and_end(database: Datab
         job = run(tx, add_job(tx), add_nodes(tx, ["node1"]))
         for state, changes in ((JobState.FINISHING, {}), (JobState.TERMINATED, {"exit_code": 3 << 8})):
             moved = move(job, state, at=NOW + 9, why="the command ended", **changes)
-            jobs.record(tx, [moved])
+            moves.record(tx, [moved])
             job = moved.job
 
     database.write(live)
@@ -52,10 +52,10 @@ def test_the_log_warns_of_suspected_nodes_and_stopped_queues(database: Database,
         event = Event(EventType.PING_CHECKER_NODE_SUSPECTED, NOW, "no answer", hosts=("node1",))
         events.add(tx, [event])
         resources.set_state(tx, ids[:2], ResourceState.SUSPECTED, at=NOW)
-        queues.stop(tx, ["default"])
-        queues.stop(tx, ["default"])  # is stopped already: not told again
+        administration.stop_queues(tx, ["default"])
+        administration.stop_queues(tx, ["default"])  # is stopped already: not told again
         resources.set_state(tx, ids, ResourceState.ALIVE, at=NOW)
-        queues.start(tx, ["default"])
+        administration.start_queues(tx, ["default"])
         resources.set_properties(tx, ids[:2], {"drain": "YES"}, at=NOW)
 
     database.write(trouble)
@@ -73,7 +73,7 @@ def test_the_log_warns_of_suspected_nodes_and_stopped_queues(database: Database,
 
 def test_a_change_that_is_undone_leaves_no_line_in_the_log(database: Database, lines):
     def half(tx: Tx) -> None:
-        queues.stop(tx)
+        administration.stop_queues(tx)
         raise IllegalMove("It cannot be done.")
 
     with pytest.raises(IllegalMove):

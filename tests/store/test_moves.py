@@ -11,7 +11,7 @@ from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Moved, move
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, resources
+from oarlock.store.queries import jobs, moves, new_jobs, resources
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, rows, run, step
 from tests.store.test_jobs import counted
 
@@ -24,7 +24,7 @@ def _moves(moved: Sequence[Job], state: JobState, *, at: int = NOW) -> list[Move
 
 def test_a_move_is_written_with_its_line_of_history(tx: Tx):
     job = add_job(tx)
-    jobs.record(tx, [move(job, S.HOLD, at=NOW + 5, why="held by ada")])
+    moves.record(tx, [move(job, S.HOLD, at=NOW + 5, why="held by ada")])
     assert jobs.get(tx, job.id) == replace(job, state=S.HOLD)
     assert jobs.state_history(tx, job.id) == [
         (S.WAITING, NOW, NOW + 5, "submitted"),
@@ -35,7 +35,7 @@ def test_a_move_is_written_with_its_line_of_history(tx: Tx):
 def test_what_changes_with_the_state_is_written_with_it(tx: Tx):
     job = add_job(tx)
     changed = replace(job, start=7, assigned=choice(tx, job), message="FIFO", exit_code=256)
-    jobs.record(tx, [move(changed, S.TO_LAUNCH, at=NOW, why="its turn")])
+    moves.record(tx, [move(changed, S.TO_LAUNCH, at=NOW, why="its turn")])
     assert jobs.get(tx, job.id) == replace(changed, state=S.TO_LAUNCH)
 
 
@@ -47,27 +47,27 @@ def test_two_people_cannot_both_move_the_same_job(tx: Tx):
 
 
 def test_one_job_that_is_elsewhere_stops_them_all(tx: Tx):
-    first, second, third = jobs.add(tx, [new() for _ in range(3)])
+    first, second, third = new_jobs.add(tx, [new() for _ in range(3)])
     step(tx, second, S.HOLD)
     before = rows(tx, "SELECT * FROM jobs"), rows(tx, "SELECT * FROM job_state_logs")
     with pytest.raises(IllegalMove, match=f"Job {second.id} is no longer Waiting"):
-        jobs.record(tx, _moves([first, second, third], S.TO_LAUNCH))
+        moves.record(tx, _moves([first, second, third], S.TO_LAUNCH))
     assert (rows(tx, "SELECT * FROM jobs"), rows(tx, "SELECT * FROM job_state_logs")) == before
 
 
 def test_a_job_that_never_was_cannot_move(tx: Tx):
     job = add_job(tx)
     with pytest.raises(UnknownJob):
-        jobs.record(tx, _moves([job, replace(job, id=job.id + 1)], S.HOLD))
+        moves.record(tx, _moves([job, replace(job, id=job.id + 1)], S.HOLD))
     assert jobs.get(tx, job.id).state is S.WAITING
 
 
 def test_a_job_may_move_several_times_at_once(tx: Tx):
-    first, second = jobs.add(tx, [new(), new()])
+    first, second = new_jobs.add(tx, [new(), new()])
     chain = [move(first, S.HOLD, at=NOW + 1, why="a")]
     chain.append(move(chain[-1].job, S.WAITING, at=NOW + 2, why="b"))
     chain.append(move(chain[-1].job, S.TO_LAUNCH, at=NOW + 3, why="c"))
-    jobs.record(tx, [*chain[:1], *_moves([second], S.HOLD), *chain[1:]])
+    moves.record(tx, [*chain[:1], *_moves([second], S.HOLD), *chain[1:]])
     assert [(state, why) for state, _, _, why in jobs.state_history(tx, first.id)] == [
         (S.WAITING, "submitted"),
         (S.HOLD, "a"),
@@ -86,7 +86,7 @@ def test_moves_at_once_leave_what_the_same_moves_leave_one_by_one(tx: Tx):
     for state, seconds in way:
         chain.append(move(chain[-1].job if chain else one, state, at=NOW + seconds, why="test"))
         step(tx, jobs.get(tx, other.id), state, at=NOW + seconds)
-    jobs.record(tx, chain)
+    moves.record(tx, chain)
     stories = [[line[:3] for line in jobs.state_history(tx, job.id)] for job in (one, other)]
     ends = [rows(tx, f"SELECT state, stop_time, suspended FROM jobs WHERE job_id = {job.id}") for job in (one, other)]
     assert stories[0] == stories[1]
@@ -100,17 +100,20 @@ def test_a_chain_with_a_hole_in_it_is_not_begun(tx: Tx):
     job = add_job(tx)
     first = move(job, S.HOLD, at=NOW, why="a")
     with pytest.raises(IllegalMove, match="no longer toLaunch: it is Hold"):
-        jobs.record(tx, [first, move(replace(job, state=S.TO_LAUNCH), S.LAUNCHING, at=NOW, why="b")])
+        moves.record(tx, [first, move(replace(job, state=S.TO_LAUNCH), S.LAUNCHING, at=NOW, why="b")])
     assert jobs.get(tx, job.id).state is S.WAITING
 
 
 @pytest.mark.parametrize(("before", "after", "most"), [(S.WAITING, S.HOLD, 4), (S.WAITING, S.ERROR, 11)])
 def test_moving_thousands_takes_no_more_statements_than_moving_two(tx: Tx, before: S, after: S, most: int):
-    two, many = jobs.add(tx, [new(types=("deploy",)) for _ in range(2)]), jobs.add(tx, [new() for _ in range(2000)])
+    two, many = (
+        new_jobs.add(tx, [new(types=("deploy",)) for _ in range(2)]),
+        new_jobs.add(tx, [new() for _ in range(2000)]),
+    )
     with counted(tx) as few:
-        jobs.record(tx, _moves(two, after))
+        moves.record(tx, _moves(two, after))
     with counted(tx) as said:
-        jobs.record(tx, _moves(many, after))
+        moves.record(tx, _moves(many, after))
     assert len(said) <= len(few) == most
     assert jobs.count(tx) == {after: 2002}
 
@@ -118,7 +121,7 @@ def test_moving_thousands_takes_no_more_statements_than_moving_two(tx: Tx, befor
 def test_postgresql_is_not_left_to_guess_how_to_find_the_rows_of_ended_jobs(tx: Tx):
     """With the statistics of a table that was empty a moment ago it joins row by row, which takes minutes."""
     with counted(tx) as said:
-        jobs.record(tx, _moves(jobs.add(tx, [new()]), S.ERROR))
+        moves.record(tx, _moves(new_jobs.add(tx, [new()]), S.ERROR))
     guessed = [statement for statement in said if "UPDATE" in statement and "IN (SELECT" in statement]
     assert bool(guessed) == (tx.dialect.name == "sqlite")
 
@@ -203,7 +206,7 @@ def test_history_is_without_gaps_and_its_last_line_is_the_present(database: Data
     """Whatever jobs do, in whatever order and however the clock goes."""
 
     def story(tx: Tx) -> None:
-        here = {job.id: job for job in jobs.add(tx, [new() for _ in range(4)])}
+        here = {job.id: job for job in new_jobs.add(tx, [new() for _ in range(4)])}
         numbers = list(here)
         moved = []
         for which, where, at in walk:
@@ -211,7 +214,7 @@ def test_history_is_without_gaps_and_its_last_line_is_the_present(database: Data
             if ways := sorted(MOVES[job.state]):
                 moved.append(move(job, ways[where % len(ways)], at=NOW + at, why="walk"))
                 here[job.id] = moved[-1].job
-        jobs.record(tx, moved)
+        moves.record(tx, moved)
         for number, job in here.items():
             lines = jobs.state_history(tx, number)
             assert [state for state, *_ in lines][1:] == [m.job.state for m in moved if m.job.id == number]

@@ -2,8 +2,8 @@
 
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import occupation, properties, resources
-from oarlock.store.queries.occupation import GpuCounts, NodeOccupation
+from oarlock.store.queries import listing, properties, resources
+from oarlock.store.queries.listing import GpuCounts, NodeOccupation
 from tests.store.cluster import NOW, add_job, add_nodes, run
 
 
@@ -13,7 +13,7 @@ def test_resources_are_counted_by_node_and_state(tx: Tx):
     resources.set_state(tx, cores[3:], ResourceState.SUSPECTED, at=NOW)
     resources.request_state(tx, cores[2:3], NextState.ABSENT)
     alive, suspected = ResourceState.ALIVE, ResourceState.SUSPECTED
-    assert occupation.of_nodes(tx) == [
+    assert listing.occupation_of_nodes(tx) == [
         NodeOccupation("a", alive, leaving=False, total=2, taken=1),
         NodeOccupation("b", alive, leaving=True, total=1, taken=0),
         NodeOccupation("b", suspected, leaving=False, total=1, taken=0),
@@ -23,7 +23,7 @@ def test_resources_are_counted_by_node_and_state(tx: Tx):
 def test_without_the_property_there_are_no_gpus(tx: Tx):
     add_nodes(tx, ["a"])
     properties.add(tx, "words", str)
-    assert (occupation.gpus(tx, "gpudevice"), occupation.gpus(tx, "words")) == (
+    assert (listing.gpu_counts(tx, "gpudevice"), listing.gpu_counts(tx, "words")) == (
         GpuCounts(0, 0, 0),
         GpuCounts(0, 0, 0),
     )
@@ -36,6 +36,6 @@ def test_a_gpu_is_a_node_and_a_number_however_many_resources_share_it(tx: Tx):
     for number, gpu in zip(cores, (0, 0, 0, 1, 0, 0, None, None), strict=True):
         resources.set_properties(tx, [number], {"gpudevice": gpu}, at=NOW)
     resources.set_state(tx, cores[4:5], ResourceState.SUSPECTED, at=NOW)
-    assert occupation.gpus(tx, "gpudevice") == GpuCounts(total=4, taken=0, free=3)
+    assert listing.gpu_counts(tx, "gpudevice") == GpuCounts(total=4, taken=0, free=3)
     run(tx, add_job(tx), [cores[0], cores[3], cores[7]])
-    assert occupation.gpus(tx, "gpudevice") == GpuCounts(total=4, taken=2, free=1)
+    assert listing.gpu_counts(tx, "gpudevice") == GpuCounts(total=4, taken=2, free=1)

@@ -13,9 +13,9 @@ from oarlock.config import Config
 from oarlock.server.serve import open_instance
 from oarlock.settings.choices import DbType
 from oarlock.settings.secret import Secret
+from oarlock.store.engine.engines import grant_reader
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import jobs
-from oarlock.store.queries.readonly import grant_reader
+from oarlock.store.queries import new_jobs
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
 from tests.databases import Postgres
 from tests.store.cluster import new
@@ -27,7 +27,7 @@ def reader(postgres: Postgres) -> Iterator[psycopg.Connection]:
     url = postgres.make(template="oarlock_template")
     with open_database(url) as database:
         canary = dict.fromkeys(("command", "environment", "initial_request", "message", "notify"), "canary")
-        database.write(lambda tx: jobs.add(tx, [new(name="visible", **canary)]))
+        database.write(lambda tx: new_jobs.add(tx, [new(name="visible", **canary)]))
         for _ in range(2):  # as at every start
             database.write(lambda tx: grant_reader(tx, "oar_ro", password="it's a secret"))
     with psycopg.connect(url, user="oar_ro", password="it's a secret", autocommit=True) as connection:
@@ -122,7 +122,7 @@ def test_a_server_that_may_not_make_the_account_starts_and_warns(postgres: Postg
         for role, why in (("portal", "cannot be made: permission denied"), ("plain", "is the server's own account")):
             caplog.clear()
             with open_instance(tmp_path, _settings(url, db_base_login="plain", db_base_login_ro=role)) as database:
-                database.write(lambda tx: jobs.add(tx, [new()]))
+                database.write(lambda tx: new_jobs.add(tx, [new()]))
             [record] = [record for record in caplog.records if record.message == "no read-only account"]
             assert why in record.why
     finally:

@@ -3,7 +3,7 @@
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine import facts
-from oarlock.store.queries import jobs, moldables, resources, snapshot
+from oarlock.store.queries import jobs, resources, shapes, snapshot
 from tests.store.cluster import NOW, add_job, add_nodes, choice, run, step
 
 
@@ -35,9 +35,9 @@ def test_resources_that_are_not_alive_or_about_to_leave_are_unusable(tx):
 def test_a_walltime_can_be_made_shorter(tx):
     job = add_job(tx)
     number = choice(tx, job)
-    assert moldables.walltimes(tx, [number]) == {number: 3600}
-    moldables.set_walltimes(tx, {number: 60})
-    assert moldables.walltimes(tx, [number]) == {number: 60}
+    assert shapes.walltimes(tx, [number]) == {number: 3600}
+    shapes.set_walltimes(tx, {number: 60})
+    assert shapes.walltimes(tx, [number]) == {number: 60}
 
 
 def test_a_shallow_snapshot_has_the_oldest_waiting_jobs_of_each_queue_and_says_how_many_are_left(tx):

@@ -26,7 +26,7 @@ from oarlock.model.snapshot import (
 from oarlock.store import tables
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moldables, plans, properties, queues, quotas, resources, snapshot
+from oarlock.store.queries import administration, jobs, moves, new_jobs, plans, properties, resources, shapes, snapshot
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
 from tests.store.test_jobs import counted
 
@@ -82,7 +82,7 @@ def test_an_order_by_a_column_there_is_none_of_is_refused(tx: Tx):
 def test_jobs_that_ask_the_same_share_a_shape(tx: Tx):
     add_nodes(tx, ["a"])
     same = {"asked": ["{cpu > 1}/network_address=1/core=2,walltime=1", "/core=1,walltime=2"], "where": "switch = 's1'"}
-    first, second = jobs.add(tx, [new(**same), new(**same)])
+    first, second = new_jobs.add(tx, [new(**same), new(**same)])
     third = add_job(tx, "/core=1,walltime=3", where="switch = 's1'")
     fourth = add_job(tx, "/core=1,walltime=3")
     types = properties.types(tx)
@@ -290,7 +290,7 @@ def test_what_was_used_counts_half_after_a_half_life_where_a_queue_weighs_its_jo
         return {queue: usage.decayed_by_user for queue, usage in found.usage.items()}
 
     assert decayed() == {"default": {}, "heavy": {}}
-    queues.add(tx, Queue("heavy", 5, "easy+multifactor"))
+    administration.add_queue(tx, Queue("heavy", 5, "easy+multifactor"))
     assert decayed() == {"default": {"ada": 102.0, "bob": 1.0}, "heavy": {"cyd": 4.0}}
 
 
@@ -308,15 +308,15 @@ def test_the_last_two_runs_of_users_with_live_jobs_are_read_where_a_queue_predic
     for user in ("ada", "bob", "dan"):
         add_job(tx, user=user)
     assert read(tx).recent == {}
-    queues.add(tx, Queue("quick", 5, "easy+predict"))
+    administration.add_queue(tx, Queue("quick", 5, "easy+predict"))
     assert read(tx).recent == {"ada": (9, 7), "bob": (1,)}
 
 
 def test_what_jobs_were_told_is_read_where_their_queue_keeps_dates(tx: Tx):
-    queues.add(tx, Queue("kept", 5, "conservative"))
+    administration.add_queue(tx, Queue("kept", 5, "conservative"))
     first, _, third = resources.add(tx, [{"network_address": name} for name in "abc"], at=NOW)
     asked = ["/resource_id=2,walltime=1", "/resource_id=1,walltime=2"]
-    told, untold, elsewhere, held = jobs.add(
+    told, untold, elsewhere, held = new_jobs.add(
         tx, [new(asked=asked, queue=q) for q in ("kept", "kept", "default", "kept")]
     )
     chosen = {job.id: choice(tx, job) for job in (told, elsewhere, held)}
@@ -328,9 +328,9 @@ def test_what_jobs_were_told_is_read_where_their_queue_keeps_dates(tx: Tx):
 
 
 def test_of_a_queue_that_keeps_dates_everybody_is_looked_at(tx: Tx):
-    queues.add(tx, Queue("kept", 5, "conservative"))
+    administration.add_queue(tx, Queue("kept", 5, "conservative"))
     asked = ["/resource_id=1,walltime=1"]
-    kept, others = (jobs.add(tx, [new(asked=asked, queue=queue)] * 5) for queue in ("kept", "default"))
+    kept, others = (new_jobs.add(tx, [new(asked=asked, queue=queue)] * 5) for queue in ("kept", "default"))
     found = snapshot.read(tx, karma_window=HOUR, now=NOW, depth=2)
     assert [job.job_id for job in found.snapshot.waiting] == [job.id for job in [*kept, *others[:2]]]
     assert found.left == 3
@@ -338,18 +338,18 @@ def test_of_a_queue_that_keeps_dates_everybody_is_looked_at(tx: Tx):
 
 def test_quotas_are_in_it(tx: Tx):
     rules = [QuotaRule("*", "*", "*", "/", jobs=10)]
-    quotas.put(tx, dict(enumerate(rules)))
+    administration.put_quotas(tx, dict(enumerate(rules)))
     assert read(tx).quotas == tuple(rules)
 
 
 def test_the_number_of_queries_does_not_grow_with_the_jobs(tx: Tx):
     cores = add_nodes(tx, [f"n{n}" for n in range(50)])
-    some = jobs.add(tx, [new(types=("deploy",), after=(1,)) for _ in range(3)])
+    some = new_jobs.add(tx, [new(types=("deploy",), after=(1,)) for _ in range(3)])
     with counted(tx) as few:
         read(tx)
-    jobs.add(tx, [new() for _ in range(500)])
+    new_jobs.add(tx, [new() for _ in range(500)])
     jobs.assign(tx, {choice(tx, job): cores[n : n + 1] for n, job in enumerate(some)})
-    jobs.record(tx, [move(job, S.TO_LAUNCH, at=NOW, why="") for job in some])
+    moves.record(tx, [move(job, S.TO_LAUNCH, at=NOW, why="") for job in some])
     with counted(tx) as many:
         read(tx)
     assert len(many) == len(few) <= 15
@@ -399,7 +399,7 @@ def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx, depth: int | No
     assert [job.job_id for job in changed.waiting] == [third.id]
     assert changed.shapes == before.shapes  # so that numbers stay what they are
     resources.set_state(tx, numbers[1:2], ResourceState.SUSPECTED, at=NOW)
-    moldables.set_walltimes(tx, {choice(tx, third): 77})
+    shapes.set_walltimes(tx, {choice(tx, third): 77})
     later = agree()
     assert later.resources is not after.resources
     assert later.waiting[0].choices[0].walltime == 77

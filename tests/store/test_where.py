@@ -16,7 +16,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import condition_sql, jobs, properties, resources
+from oarlock.store.queries import condition_sql, jobs, new_jobs, properties, resources
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 from tests.lang.trees import TYPES, conditions, rows
 from tests.store.cluster import NOW, new
@@ -81,7 +81,7 @@ def test_a_list_of_a_thousand_values_is_answered(tx: Tx):
 
 
 def test_conditions_of_users_are_answered_behind_a_fence(database: Database):
-    added = database.write(lambda tx: jobs.add(tx, [new(name="x"), new(name="Y")]))
+    added = database.write(lambda tx: new_jobs.add(tx, [new(name="x"), new(name="Y")]))
     condition = check(parse("job_name LIKE 'x%'"), jobs.VISIBLE)
     with database.ask() as tx:
         assert jobs.matching(tx, condition) == [added[0].id]

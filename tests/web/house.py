@@ -26,7 +26,7 @@ from oarlock.server.http.connection import ConnectionLimits
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.jobs import NewJob
+from oarlock.store.queries.new_jobs import NewJob
 from oarlock.web.policy import AccessPolicy
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs
+from oarlock.store.queries import jobs, new_jobs
 from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
 from tests.web.house import Running, running
 
@@ -130,7 +130,7 @@ def test_settings_name_the_administrators(database: Database):
 
 
 def test_a_new_account_of_an_old_name_does_not_inherit_its_jobs(house: Running, database: Database):
-    [job] = database.write(lambda tx: jobs.add(tx, [new(user="nobody", command="secret", uid=4242)]))
+    [job] = database.write(lambda tx: new_jobs.add(tx, [new(user="nobody", command="secret", uid=4242)]))
     client = house.client_of("nobody")
     [answer] = client.post("/jobs/delete", {"ids": [job.id]}).body["jobs"]
     assert (answer["kind"], answer["says"]) == (

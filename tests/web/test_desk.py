@@ -10,7 +10,7 @@ from oarlock.job.admission.admit import RuleResult
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import RefusedByRule
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import rules
+from oarlock.store.queries import administration
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
 from tests.bed import told
@@ -38,7 +38,7 @@ async def test_reservations_at_once_get_in_as_far_as_the_rules_allow(database: D
     desk = SubmissionService(House(tmp_path, Config(), database))
     assert _let_in(await _at_once(desk, 60, reservation=2_000_000)) == 2
     with database.read() as tx:
-        assert rules.waiting_reservations(tx, "ada") == 2
+        assert administration.waiting_reservations(tx, "ada") == 2
 
 
 @told

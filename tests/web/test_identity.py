@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import jobs, tokens
+from oarlock.store.queries import jobs, user_records
 from oarlock.web.identity import token_hash
 from tests import bed
 from tests.store.cluster import add_nodes
@@ -145,8 +145,8 @@ def test_what_is_no_token_of_ours_opens_nothing(shared_house: Running, header: s
 def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(house: Running):
     kept = [("old", "nobody", NOW), ("orphan", "no-such-user", NOW + 60)]
     for name, user, expires in kept:
-        row = tokens.StoredToken(token_hash(name), user, name, 0, expires)
-        house.core.database.write(lambda tx, row=row: tokens.add(tx, row))
+        row = user_records.StoredToken(token_hash(name), user, name, 0, expires)
+        house.core.database.write(lambda tx, row=row: user_records.add_token(tx, row))
     assert [_at_port(house, name).get("/jobs").status for name, *_ in kept] == [401, 401]
 
 

@@ -15,7 +15,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs
+from oarlock.store.queries import events, new_jobs
 from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
@@ -189,7 +189,7 @@ def test_a_list_costs_as_many_questions_for_thousands_as_for_one(database: Datab
 
     database.write(lambda tx: add_job(tx, user="nobody", types=("besteffort",)))
     one = asked()
-    database.write(lambda tx: jobs.add(tx, [new(user="nobody", name=f"job{n}") for n in range(2000)]))
+    database.write(lambda tx: new_jobs.add(tx, [new(user="nobody", name=f"job{n}") for n in range(2000)]))
     assert asked() == one
 
 
@@ -203,7 +203,7 @@ def test_a_long_answer_comes_in_pages_that_the_client_puts_together(database: Da
     long = {"command": "c" * 60_000, "environment": '{"A": "' + "e" * 100_000 + '"}', "initial_request": "i" * 100_000}
     me = pwd.getpwuid(os.getuid()).pw_name
     members = [replace(new(user=me, array_index=place, **long), parameters=str(place)) for place in range(1, 91)]
-    added = database.write(lambda tx: jobs.add(tx, members))
+    added = database.write(lambda tx: new_jobs.add(tx, members))
     with running(database) as house:
         first = house.client.get("/jobs?full=1").body
         assert 0 < len(first["jobs"]) < 90

@@ -10,7 +10,7 @@ import pytest
 from oarlock.config import Config
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import queues, resources, tokens
+from oarlock.store.queries import administration, resources, user_records
 from oarlock.web.identity import token_hash
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.registry import VERBS
@@ -93,11 +93,13 @@ def house(database: Database) -> Iterator[Running]:
 def _fill(tx: Tx) -> None:
     add_nodes(tx, ["node1"])
     add_job(tx, user=OWNER)
-    queues.add(tx, queues.Queue("unused", 1, "fifo"))
+    administration.add_queue(tx, administration.Queue("unused", 1, "fifo"))
     resources.add(tx, [{"network_address": "gone", "state": "Dead"}], at=NOW)
     for user in (OWNER, OTHER, ADMIN):
         for label in ("spare", "key"):
-            tokens.add(tx, tokens.StoredToken(token_hash(f"{label} of {user}"), user, label, NOW, NOW + 60))
+            user_records.add_token(
+                tx, user_records.StoredToken(token_hash(f"{label} of {user}"), user, label, NOW, NOW + 60)
+            )
 
 
 def _client(house: Running, caller: str, front: str) -> Client:

@@ -7,8 +7,8 @@ from oarlock.model.resource import ResourceState
 from oarlock.node.measure.stream import encode_sample
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, resources, summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries import accounting, jobs, resources
+from oarlock.store.queries.accounting import Summary
 from tests.store.cluster import add_job, add_nodes, run, step
 from tests.web.house import NOW, Running, running
 
@@ -100,7 +100,7 @@ def test_prometheus_is_told_what_to_scrape(database: Database):
 def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Database):
     database.write(_fill)
     counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds_total":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
-    database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
+    database.write(lambda tx: accounting.save_summaries(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
     with running(database) as house:
         values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}
         house.core.live.take("n1.site", encode_sample(1.0, {}, {1: values}), {1}, at=NOW + 4)

@@ -16,7 +16,7 @@ from oarlock.plan.explain.explain import Explainer, add_shape
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.planner import add_job, begin_pass, run_pass
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import account_doubts, events, jobs, snapshot
+from oarlock.store.queries import events, jobs, new_jobs, snapshot, user_records
 
 _NOT_YET = 1 << 62
 """The number of a job that has none: behind all others."""
@@ -70,7 +70,7 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
         # A reservation that never ran has the date that was asked for, at which nothing started.
         start = job.start if job.assigned else 0
         return WaitReason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), start or None)
-    doubt = account_doubts.of_user(tx, job.user, now=now)
+    doubt = user_records.doubt_of(tx, job.user, now=now)
     if doubt is not None:
         return WaitReason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
     state, seen = _planned(tx, config, now)
@@ -112,7 +112,7 @@ def _cause(tx: Tx, job: Job) -> str:
     return f": {causes[-1]}" if causes[-1] else ""
 
 
-def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate:
+def when(tx: Tx, config: Config, new: new_jobs.NewJob, *, now: int) -> StartEstimate:
     """Return when and where a job would start if it were submitted now."""
     state, _ = _planned(tx, config, now)
     choices = tuple(

@@ -8,8 +8,8 @@ from oarlock.job.run.effects import Notify
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState, Moved
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import notices as stored
-from oarlock.store.queries.notices import PendingNotice
+from oarlock.store.queries import events as stored_events
+from oarlock.store.queries.events import PendingNotice
 
 _TAGS = {
     JobState.RUNNING: "START",
@@ -58,7 +58,7 @@ def store(tx: Tx, notices: Sequence[Notify]) -> list[Notify]:
     """Write notices down, so that they are sent though the server may die before; gives them with their numbers."""
     if not notices:
         return []
-    numbers = stored.add(
+    numbers = stored_events.add_notices(
         tx,
         [
             PendingNotice(notice.job, notice.user, notice.name, notice.how, notice.tag, notice.comment)
@@ -70,7 +70,7 @@ def store(tx: Tx, notices: Sequence[Notify]) -> list[Notify]:
 
 def unsent(tx: Tx) -> list[Notify]:
     """Return the notices that were stored and perhaps never sent."""
-    return [Notify(*notice, number=number) for number, notice in stored.pending(tx).items()]
+    return [Notify(*notice, number=number) for number, notice in stored_events.pending_notices(tx).items()]
 
 
 def _chosen(text: str) -> tuple[frozenset[str], str]:

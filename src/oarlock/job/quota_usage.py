@@ -13,7 +13,7 @@ from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import PlacedJob, QuotaRule, Snapshot
 from oarlock.plan.rules.quotas import CountedJob, QuotaShare, QuotaUse, quota_shares
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import quotas as stored
+from oarlock.store.queries import administration
 
 _HOUR = 3600
 _EACH, _ALL = "/", "*"
@@ -69,7 +69,7 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
     how = schedule.plan_settings(config)
     shot = schedule.read(tx, how, karma_window=config.karma_window, now=now, depth=1).snapshot
     file = None if how.quotas is None else quotas.active_at(how.quotas, shot.resources, at=at)
-    numbered = [*stored.numbered(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
+    numbered = [*administration.numbered_quotas(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
     used = quota_shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
     return QuotasInForce(
         at=at,
@@ -129,22 +129,22 @@ def written(rule: QuotaRule) -> str:
 
 def add(tx: Tx, rule: QuotaRule) -> int:
     """Put a rule into the table, behind the others; gives its number. One for the same is replaced."""
-    numbered = stored.numbered(tx)
+    numbered = administration.numbered_quotas(tx)
     if len(numbered) >= _MOST_RULES:
         raise BadQuotas(f"There are {_MOST_RULES} rules in the table.", hint="Write a file (QUOTAS_CONF_FILE) instead.")
     same = [number for number, existing in numbered.items() if written(existing) == written(rule)]
     number = same[0] if same else max(numbered, default=0) + 1
-    stored.put(tx, {**numbered, number: rule})
+    administration.put_quotas(tx, {**numbered, number: rule})
     return number
 
 
 def remove(tx: Tx, number: int) -> None:
     """Take a rule out of the table (`UnknownQuota` if it is not there)."""
-    numbered = stored.numbered(tx)
+    numbered = administration.numbered_quotas(tx)
     if number not in numbered:
         raise UnknownQuota(
             f"There is no quota {number} in the table.",
             hint="`oarlock quotas` lists them with their numbers; those without a number stand in the file.",
         )
     del numbered[number]
-    stored.put(tx, numbered)
+    administration.put_quotas(tx, numbered)

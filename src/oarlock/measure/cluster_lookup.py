@@ -149,9 +149,9 @@ def _without_null(text: str) -> str:
 
 
 def _slurmdbd(file: Path, cluster: str) -> Ask:
-    from oarlock.store.queries import foreign_jobs
+    from oarlock.store.queries import history
 
-    foreign_jobs.slurm_statement(cluster, [])  # a name that cannot be one is refused at the start
+    history.slurm_statement(cluster, [])  # a name that cannot be one is refused at the start
     client = next((name for name in ("mariadb", "mysql") if shutil.which(name)), None)
     if client is None:
         raise ConfigRefused("Slurm's database is asked with MariaDB's client, which is not installed.",
@@ -160,20 +160,20 @@ def _slurmdbd(file: Path, cluster: str) -> Ask:
 
     def ask(jobs: Sequence[str]) -> dict[str, JobFacts]:
         numbers = [int(job) for job in jobs if job.isdigit()]
-        answer = output(command, text_in=foreign_jobs.slurm_statement(cluster, numbers)) if numbers else ""
-        return {str(job.id): JobFacts(job.user, job.account, job.name) for job in foreign_jobs.slurm_jobs(answer)}
+        answer = output(command, text_in=history.slurm_statement(cluster, numbers)) if numbers else ""
+        return {str(job.id): JobFacts(job.user, job.account, job.name) for job in history.slurm_jobs(answer)}
 
     return ask
 
 
 def _oar(file: Path) -> Ask:
     from oarlock.settings import secret
-    from oarlock.store.queries import foreign_jobs
+    from oarlock.store.queries import history
 
     conninfo = secret.read(f"{secret.PREFIX}{file.absolute()}")
 
     def ask(jobs: Sequence[str]) -> dict[str, JobFacts]:
-        rows = foreign_jobs.oar_jobs(conninfo.value if conninfo else "", [int(job) for job in jobs if job.isdigit()])
+        rows = history.oar_jobs(conninfo.value if conninfo else "", [int(job) for job in jobs if job.isdigit()])
         return {str(job.id): JobFacts(job.user, job.account, job.name) for job in rows}
 
     return ask

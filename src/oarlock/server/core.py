@@ -38,7 +38,7 @@ from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, requests, resources
+from oarlock.store.queries import new_jobs, resources, user_records
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class ServerCore:
 
         return await self.read(ask, user=user, key=("why", job_id))
 
-    async def when(self, new: jobs.NewJob, *, user: str | None = None) -> explain.StartEstimate:
+    async def when(self, new: new_jobs.NewJob, *, user: str | None = None) -> explain.StartEstimate:
         """Return when and where a job would start that is not submitted."""
         return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
 
@@ -336,7 +336,9 @@ class ServerCore:
     async def forget_requests(self) -> None:
         """Delete answers to requests of days ago, in slices so that others can write in between."""
         before = int(self.clock.now()) - REQUEST_SECONDS
-        while await self.write(partial(requests.forget, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)):
+        while await self.write(
+            partial(user_records.forget_answers, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)
+        ):
             pass
 
     async def apply_states(self) -> None:

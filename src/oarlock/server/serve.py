@@ -76,11 +76,11 @@ def _grant_reader(database: Database, config: Config) -> None:
     """Create or update the read-only account if its password is set; if that fails, log it and go on."""
     if config.db_type is not DbType.POSTGRESQL or config.db_base_passwd_ro is None:
         return
-    from oarlock.store.queries import readonly  # late: a server on SQLite starts without psycopg
+    from oarlock.store.engine import engines  # late: a server on SQLite starts without psycopg
 
     role, password = config.db_base_login_ro, config.db_base_passwd_ro.value
     try:
-        database.write(lambda tx: readonly.grant_reader(tx, role, password=password))
+        database.write(lambda tx: engines.grant_reader(tx, role, password=password))
     except DatabaseRefused as refused:
         log.warning("no read-only account", extra={"user": role, "why": str(refused), "hint": refused.hint})
 

@@ -24,8 +24,8 @@ from oarlock.simulate.clock import SimulatedClock
 from oarlock.simulate.effects import SimulatedEffects
 from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, resources
-from oarlock.store.queries.jobs import NewJob
+from oarlock.store.queries import jobs, new_jobs, resources
+from oarlock.store.queries.new_jobs import NewJob
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class SimulatedCluster:
     def submit_jobs(self, new: Sequence[NewJob]) -> list[Job]:
         """Submit jobs together; what follows happens when time passes, or at `settle`."""
         self._plan = True
-        return self.write(lambda tx: jobs.add(tx, new))
+        return self.write(lambda tx: new_jobs.add(tx, new))
 
     def act(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run an action of a user, carry its effects out, and return its results."""

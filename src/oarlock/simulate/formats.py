@@ -6,7 +6,7 @@ from pathlib import Path
 from oarlock.simulate import batsim, swf
 from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, flat
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.queries import past_jobs
+from oarlock.store.queries import history
 
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
@@ -55,7 +55,7 @@ def _history(where: str, name: str, since: int, until: int) -> Trace:
             "The history of an OAR on MySQL is not read directly.",
             hint="Copy it into PostgreSQL first (pgloader does), and give postgresql://….",
         )
-    past = past_jobs.read(parse_address(where), since=since, until=until)
+    past = history.read_past_jobs(parse_address(where), since=since, until=until)
     jobs = tuple(
         TraceJob(
             number=job.id,

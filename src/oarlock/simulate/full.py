@@ -19,9 +19,9 @@ from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.cluster import SimulatedCluster
 from oarlock.simulate.replay import ReplayedJob
 from oarlock.simulate.trace import Trace, TraceJob
-from oarlock.store.engine.memory import MemoryDatabase
+from oarlock.store.engine.opening import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import full_history, jobs, properties, queues, resources
+from oarlock.store.queries import administration, history, new_jobs, properties, resources
 
 _QUEUE = "trace"
 _WATCH_SECONDS = 3600
@@ -59,7 +59,7 @@ class _Replay:
         database.write(lambda tx: self._furnish(tx, policy))
 
     def _furnish(self, tx: Tx, policy: str) -> None:
-        queues.add(tx, Queue(_QUEUE, 10, policy))
+        administration.add_queue(tx, Queue(_QUEUE, 10, policy))
         existing = properties.types(tx)
         columns = {
             name: _as_here(values, existing.get(name))
@@ -85,7 +85,7 @@ class _Replay:
         while not cluster.idle:
             cluster.step(cluster.next_event())
         with cluster.database.read() as tx:
-            return list(self._ran(full_history.read(tx)))
+            return list(self._ran(history.read_full_history(tx)))
 
     def _arrive(self, coming: Iterable[TraceJob]) -> int:
         new = list(coming)
@@ -98,7 +98,7 @@ class _Replay:
         for planned in decision.predictions:
             self._predicted.setdefault(planned.job_id, planned.start)
 
-    def _ran(self, everything: full_history.FullHistory) -> Iterable[ReplayedJob]:
+    def _ran(self, everything: history.FullHistory) -> Iterable[ReplayedJob]:
         layout = make_layout(self._site, PlanSettings().order)
         for number, past in sorted(self._numbers.items()):
             job = everything.jobs[number]
@@ -114,7 +114,7 @@ def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:
     return [int(value) if isinstance(value, str) and value.isdecimal() else value for value in values]
 
 
-def _new(past: TraceJob) -> jobs.NewJob:
+def _new(past: TraceJob) -> new_jobs.NewJob:
     job = Job(
         id=0,
         state=JobState.WAITING,
@@ -125,4 +125,4 @@ def _new(past: TraceJob) -> jobs.NewJob:
         command=f"sleep {past.run}",
     )
     alternative = Alternative(past.shape.groups, max(past.walltime, past.run))
-    return jobs.NewJob(job, ResourceRequest((alternative,), past.shape.where))
+    return new_jobs.NewJob(job, ResourceRequest((alternative,), past.shape.where))

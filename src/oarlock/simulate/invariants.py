@@ -8,7 +8,7 @@ from oarlock.model.job_type import JobType as T
 from oarlock.model.job_type import parse_types
 from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.queries.attempts import Attempt
-from oarlock.store.queries.full_history import FullHistory, StateInterval
+from oarlock.store.queries.history import FullHistory, StateInterval
 from oarlock.store.queries.plans import ReservedPlace
 
 

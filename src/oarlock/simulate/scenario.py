@@ -17,9 +17,9 @@ from oarlock.model.request import ResourceRequest
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import ServerCrash, SimulatedCluster
-from oarlock.store.engine.memory import MemoryDatabase
+from oarlock.store.engine.opening import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import full_history, jobs, plans, properties, resources
+from oarlock.store.queries import history, jobs, new_jobs, plans, properties, resources
 
 _FAILURES = ("PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "SSH_TRANSFER_TIMEOUT")
 _LONGEST = 1000  # beats after the last arrival within which everything must be over
@@ -127,7 +127,7 @@ class _Scenario:
         # What was left on nodes by launches that nobody waited for ends with its walltime.
         self._safely(lambda: self.cluster.pass_time(400))
         with self.database.read() as tx:
-            all_of_it = full_history.read(tx)
+            all_of_it = history.read_full_history(tx)
         problems += invariants.broken(all_of_it, self.cluster.nodes.values())
         if len(all_of_it.jobs) < self.submitted:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
@@ -157,7 +157,7 @@ class _Scenario:
         if new:
             self.cluster.submit_jobs(new)
 
-    def _job(self) -> jobs.NewJob:
+    def _job(self) -> new_jobs.NewJob:
         pick = self.chance
         lasts = pick.randint(1, 120)
         walltime = lasts + 60 if pick.random() < 0.9 else max(1, lasts - 10)
@@ -175,7 +175,7 @@ class _Scenario:
             types=types,
             **self._date(walltime),
         )
-        return jobs.NewJob(job, _request(request, walltime), after)
+        return new_jobs.NewJob(job, _request(request, walltime), after)
 
     def _date(self, walltime: int) -> dict[str, Any]:
         """Choose a date for a job, seldom; users hold and resume it as any other."""
@@ -285,7 +285,7 @@ def _request(request: str, walltime: int) -> ResourceRequest:
     return requests.parse([f"{request},walltime=0:0:{walltime}"])
 
 
-def _job_histories(everything: full_history.FullHistory) -> list[str]:
+def _job_histories(everything: history.FullHistory) -> list[str]:
     """Write down what became of every job."""
     return [
         f"job {number}: " + ", ".join(f"{stay.state} {stay.start}" for stay in everything.stays[number])

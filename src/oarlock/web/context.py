@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from oarlock.model.errors import NotSignedIn
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import audit, requests
-from oarlock.store.queries.audit import AuditEntry
+from oarlock.store.queries import user_records
+from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import Caller, UserAccount
 from oarlock.web.policy import AccessPolicy, Permission
@@ -135,12 +135,12 @@ class RequestContext:
         return value
 
     def _stored_response(self, tx: Tx) -> str | None:
-        return requests.answer(tx, user=self.user.name, request_id=self.request_id, verb=self.verb)
+        return user_records.answer_of(tx, user=self.user.name, request_id=self.request_id, verb=self.verb)
 
     def _remember(self, tx: Tx, value: object, request: Struct | None, *, longest: int | None = None) -> None:
         response = msgspec.json.encode(value).decode()
         if longest is None or len(response) <= longest:
-            requests.remember(
+            user_records.remember_answer(
                 tx, user=self.user.name, request_id=self.request_id, verb=self.verb, answer=response, at=self.now
             )
         if request is not None:
@@ -148,7 +148,7 @@ class RequestContext:
 
     def note(self, tx: Tx, request: Struct | None = None) -> None:
         """Write the request (or another that describes the change better) into the audit."""
-        audit.add(tx, entry(self.user, self.behalf, self.verb, request or self.request, now=self.now))
+        user_records.add_audit(tx, entry(self.user, self.behalf, self.verb, request or self.request, now=self.now))
 
     async def ask(self, question: Callable[[Tx], T], key: Hashable = None) -> T:
         """Run a query with a condition that the caller wrote, with the protections of `Database.ask`."""

@@ -13,7 +13,7 @@ from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.jobs import NewJob
+from oarlock.store.queries.new_jobs import NewJob
 
 T = TypeVar("T")
 

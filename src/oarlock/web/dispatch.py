@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
-from oarlock.store.queries import audit, tokens
-from oarlock.store.queries.audit import AuditEntry
+from oarlock.store.queries import user_records
+from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web import decode, refusals
 from oarlock.web.concurrency import FairQueue
 from oarlock.web.context import DeferredResponse, RequestContext, entry
@@ -62,7 +62,7 @@ class Dispatcher:
         if authorization is None:
             return None
         now = int(self.core.clock.now())
-        owner = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=now))
+        owner = await self.core.read(lambda tx: user_records.token_owner(tx, _token_hash(authorization), now=now))
         account = None if owner is None else await self._account(owner[0])
         if owner is None or account is None:
             raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
@@ -151,7 +151,7 @@ class Dispatcher:
 
     async def _write_refusal(self, refusal: AuditEntry) -> None:
         now = int(self.core.clock.now())
-        await self.core.write(lambda tx: audit.add(tx, replace(refusal, date=now)))
+        await self.core.write(lambda tx: user_records.add_audit(tx, replace(refusal, date=now)))
 
     async def _read(self, verb: Verb, request: Request, caller: Caller | None) -> Struct:
         if request.scope["query_string"]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError, SyntaxRefused
-from oarlock.store.queries.audit import AuditEntry
+from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web.registry import Verb
 
 log = logging.getLogger(__name__)

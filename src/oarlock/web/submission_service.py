@@ -20,8 +20,8 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import arrays
-from oarlock.store.queries.jobs import NewJob
+from oarlock.store.queries import new_jobs
+from oarlock.store.queries.new_jobs import NewJob
 from oarlock.web.concurrency import Batcher, KeyedLocks
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import UserAccount
@@ -185,7 +185,7 @@ class SubmissionService:
         try:
             for places in begun.slices:
                 async with self._slices:
-                    change = partial(arrays.add_slice, incoming=begun.incoming, places=places)
+                    change = partial(new_jobs.add_array_slice, incoming=begun.incoming, places=places)
                     await self._core.write_slice(change, user=admission.admitted.submission.user)
             return await self._core.write(lambda tx: submit.finish_large(tx, begun, now=now))
         except BaseException:
@@ -194,7 +194,7 @@ class SubmissionService:
 
     async def _remove(self, numbers: range) -> None:
         """Remove what was stored of an array, even if who asked for it is gone; `recover` does it after a crash."""
-        removal = asyncio.ensure_future(self._core.write(lambda tx: arrays.remove_unfinished(tx, numbers)))
+        removal = asyncio.ensure_future(self._core.write(lambda tx: new_jobs.remove_unfinished_array(tx, numbers)))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
         await asyncio.shield(removal)

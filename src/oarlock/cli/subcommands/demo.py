@@ -23,7 +23,7 @@ from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import SOCKET, serve_http
 from oarlock.settings.choices import NodeTransport
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, events, jobs, properties, resources
+from oarlock.store.queries import accounting, events, jobs, new_jobs, properties, resources
 
 NODES = ("node1", "node2", "node3", "node4")
 _CORES = 2
@@ -183,9 +183,10 @@ async def _submit(core: ServerCore, act: DemoStep, home: Path, user: str) -> Non
     now = int(core.clock.now())
     job = Job(id=0, state=JobState.WAITING, user=user, command=act.command, directory=str(home), submitted=now, **given)
     new = [
-        jobs.NewJob(replace(job, array_index=n), requests.parse([act.request]), after) for n in range(1, act.count + 1)
+        new_jobs.NewJob(replace(job, array_index=n), requests.parse([act.request]), after)
+        for n in range(1, act.count + 1)
     ]
-    act.ids = [job.id for job in await core.write(lambda tx: jobs.add(tx, new))]
+    act.ids = [job.id for job in await core.write(lambda tx: new_jobs.add(tx, new))]
     core.wake_scheduler()
 
 

@@ -17,8 +17,8 @@ from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, Oarlo
 from oarlock.server.nodes import python_rules
 from oarlock.server.serve import database_address, state_of_commands
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.queries import rules as table
-from oarlock.store.queries.rules import StoredRule
+from oarlock.store.queries import administration
+from oarlock.store.queries.administration import StoredRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def _sources(folder: Path | None, state: Path | None) -> list[RuleSource]:
 def _stored(state: Path, config: Config) -> list[StoredRule]:
     """Read the rules in the table of an instance; where that is not possible, a line says that they are left out."""
     try:
-        return table.of_instance(parse_address(database_address(state, config)))
+        return administration.rules_of_instance(parse_address(database_address(state, config)))
     except DatabaseRefused as refused:
         show_text(
             f"oarlock: the rules in the database are left out: {refused} `--state` names another.", file=sys.stderr

@@ -21,8 +21,7 @@ from oarlock.model.job_type import container_type, parse_types
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs
-from oarlock.store.queries import rules as table
+from oarlock.store.queries import administration, events, jobs
 
 __all__ = [
     "CountedSubmission",
@@ -62,8 +61,10 @@ def context(
     return RuleContext(
         properties=cluster.types,
         default_walltime=config.default_job_walltime,
-        waiting_jobs=table.waiting_jobs(tx, user) if _JOBS & counts else 0,
-        waiting_reservations=table.waiting_reservations(tx, user) if "waiting_reservations" in counts else None,
+        waiting_jobs=administration.waiting_jobs(tx, user) if _JOBS & counts else 0,
+        waiting_reservations=administration.waiting_reservations(tx, user)
+        if "waiting_reservations" in counts
+        else None,
         container=container,
         container_reserved=reserved,
         lists=rule_set.lists,
@@ -105,10 +106,10 @@ def readmit(
         counted_submission.submission.user,
         _counts(counted_submission.rule_set, counted_submission.submission),
     )
-    waiting = table.waiting_jobs(tx, user) + more_jobs if _JOBS & counts else 0
+    waiting = administration.waiting_jobs(tx, user) + more_jobs if _JOBS & counts else 0
     reserved = None
     if "waiting_reservations" in counts:
-        reserved = table.waiting_reservations(tx, user) + more_reservations
+        reserved = administration.waiting_reservations(tx, user) + more_reservations
     if (waiting, reserved) == (before.waiting_jobs, before.waiting_reservations):
         return admitted
     if any(source.python for source in counted_submission.rule_set.sources):

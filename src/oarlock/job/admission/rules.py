@@ -18,8 +18,8 @@ from oarlock.lang.rules import AdmissionRule, RuleExample
 from oarlock.lang.rules.parse import LONGEST_FILE
 from oarlock.model.errors import BadRule, OarlockError, RuleNotTrusted
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import rules as table
-from oarlock.store.queries.rules import StoredRule
+from oarlock.store.queries import administration
+from oarlock.store.queries.administration import StoredRule
 
 SHIPPED = Path(__file__).parents[2] / "rules"
 OPTIONAL = SHIPPED / "optional"
@@ -73,7 +73,7 @@ class RuleSetCache:
         """Return the rules of this second. Reads files, once a second at most: not for the event loop."""
         if now == self._looked:
             return self._book
-        stored = table.enabled(tx)
+        stored = administration.enabled_rules(tx)
         seen = (*stored, *self._looks())
         if seen != self._seen:
             self._book = load(self._directory, stored)

@@ -31,9 +31,9 @@ from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import arrays, jobs, properties, queues, requests, shapes
-from oarlock.store.queries.arrays import IncomingArray
-from oarlock.store.queries.jobs import NewJob
+from oarlock.store.queries import administration, jobs, properties, shapes, user_records
+from oarlock.store.queries import new_jobs as stored_new_jobs
+from oarlock.store.queries.new_jobs import IncomingArray, NewJob
 
 __all__ = [
     "AdmittedSubmission",
@@ -121,7 +121,7 @@ def submit_all(
     first = {
         submission.key: place for place, submission in reversed(list(enumerate(submissions))) if submission.request_id
     }
-    answered_keys = requests.answered_keys(
+    answered_keys = user_records.answered_keys(
         tx, [(submission.user, submission.request_id) for submission in submissions if submission.request_id]
     )
     for place, submission in enumerate(submissions):
@@ -159,7 +159,7 @@ def _stored(
     tx: Tx, submissions: Sequence[AdmittedSubmission], prepared: Mapping[int, list[NewJob]], now: int
 ) -> Iterator[tuple[int, StoredJobs]]:
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
-    added = iter(jobs.add(tx, [new for new_jobs in prepared.values() for new in new_jobs]))
+    added = iter(stored_new_jobs.add(tx, [new for new_jobs in prepared.values() for new in new_jobs]))
     members = {place: list(islice(added, len(new_jobs))) for place, new_jobs in prepared.items()}
     stored = {
         place: _summary(new_jobs[0], prepared[place][0].parameters, len(new_jobs))
@@ -201,7 +201,9 @@ def begin_large(
     admitted = _recounted(tx, submission, ())
     alone = replace(admitted.submission, array=("",))
     [new] = _prepared(tx, RuleAcceptance(alone), _queues(tx), cluster=cluster, config=config, now=now)
-    return LargeArray(replace(submission, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
+    return LargeArray(
+        replace(submission, admitted=admitted), stored_new_jobs.begin_array(tx, new, admitted.submission.array)
+    )
 
 
 def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
@@ -209,13 +211,13 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
     submission, incoming = large.submission, large.incoming
     done = earlier_result(tx, user=submission.user, request_id=submission.request_id)
     if done is not None:
-        arrays.remove(tx, incoming.numbers)
+        stored_new_jobs.remove_array(tx, incoming.numbers)
         return done
     if _recounted(tx, submission, ()).submission != submission.admitted.submission:
         raise CountsChanged(
             f"Other jobs of {submission.user} came and went while the array was stored.", hint="Submit it again."
         )
-    arrays.finish(tx, incoming)
+    stored_new_jobs.finish_array(tx, incoming)
     stored = _summary(incoming.first, incoming.parameters[0], len(incoming.parameters))
     _remember(tx, [(submission.request_id, stored)], now)
     return stored
@@ -223,7 +225,7 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
 
 def earlier_result(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
     """Return the jobs that a request made when it came before. Call this before the rules, which would count them."""
-    answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
+    answer = None if request_id is None else user_records.answer_of(tx, user=user, request_id=request_id, verb=VERB)
     if answer is None:
         return None
     first, count = map(int, answer.split())
@@ -305,7 +307,7 @@ def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -
         for request_id, stored in done
         if request_id
     ]
-    requests.remember_all(tx, answers, verb=VERB, at=now)
+    user_records.remember_answers(tx, answers, verb=VERB, at=now)
     for _, stored in done:
         about: dict[str, object] = {"job": stored.first.id, "user": stored.first.user, "queue": stored.first.queue}
         if stored.count > 1:
@@ -325,7 +327,7 @@ def _with_default_walltime(request: ResourceRequest, config: Config) -> Resource
 
 
 def _queues(tx: Tx) -> frozenset[str]:
-    return frozenset(queue.name for queue in queues.listed(tx))
+    return frozenset(queue.name for queue in administration.all_queues(tx))
 
 
 def _check_dependencies(tx: Tx, after: Sequence[int]) -> None:

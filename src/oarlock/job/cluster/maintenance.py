@@ -11,7 +11,7 @@ from oarlock.model.errors import UnknownNode
 from oarlock.model.job import HOLDS_RESOURCES, JobState
 from oarlock.model.maintenance import BadWindow, Maintenance
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import listing, maintenance, properties, snapshot
+from oarlock.store.queries import administration, listing, properties, snapshot
 
 LONGEST = 366 * 24 * 3600
 
@@ -35,8 +35,8 @@ def add(
     _check(name, start, stop, now)
     condition = _condition(tx, nodes, where)
     written = conditions.show(condition) if condition is not None else ""
-    window = maintenance.add(tx, Maintenance(0, name, start, stop, written, by))
-    ids = set(maintenance.resources_of_window(tx, written, properties.types(tx)))
+    window = administration.add_maintenance(tx, Maintenance(0, name, start, stop, written, by))
+    ids = set(administration.resources_of_window(tx, written, properties.types(tx)))
     there = [job for job in snapshot.read(tx, karma_window=0, now=now, depth=0).snapshot.placed if job.stop > start]
     met = [job for job in there if job.start < stop and ids.intersection(job.resources)]
     return AffectedJobs(

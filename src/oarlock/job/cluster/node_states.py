@@ -14,7 +14,7 @@ from oarlock.model.job_type import JobType
 from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
 from oarlock.node.wire.messages import UNUSABLE
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, queues, resources
+from oarlock.store.queries import administration, attempts, jobs, resources
 
 _LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
 _CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
@@ -101,7 +101,7 @@ def _unusable_on(unit: UnitOfWork, report: NodeReachable) -> list[tuple[EventTyp
 
 
 def _note_unusable(unit: UnitOfWork, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
-    if any(queue.active for queue in queues.listed(unit.tx)):
+    if any(queue.active for queue in administration.all_queues(unit.tx)):
         for kind, why in unusable:
             unit.event(kind, why, None, hosts, cause=UNUSABLE)
 

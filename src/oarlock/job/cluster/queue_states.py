@@ -4,12 +4,12 @@ from collections.abc import Collection, Sequence
 
 from oarlock.model.event import EVENTS, Event, EventType
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, queues
+from oarlock.store.queries import administration, events
 
 
 def start(tx: Tx, names: Collection[str] | None, *, by: str, now: int) -> None:
     """Start queues (all, if none is named) for an administrator, who has seen why they stopped."""
-    started = queues.start(tx, names)
+    started = administration.start_queues(tx, names)
     stops = [noted.id for noted in events.to_check(tx) if is_stop(noted.event.type)]
     if stops:
         events.check_off(tx, stops)
@@ -19,7 +19,7 @@ def start(tx: Tx, names: Collection[str] | None, *, by: str, now: int) -> None:
 
 def stop(tx: Tx, names: Collection[str] | None, *, by: str, now: int) -> None:
     """Stop queues (all, if none is named) for an administrator."""
-    stopped = queues.stop(tx, names)
+    stopped = administration.stop_queues(tx, names)
     if stopped:
         says = f"{named(stopped)} stopped by {by}; {_way_on(tx, stopped)}"
         events.add(tx, [Event(EventType.QUEUES_STOPPED, now, says)])
@@ -27,7 +27,7 @@ def stop(tx: Tx, names: Collection[str] | None, *, by: str, now: int) -> None:
 
 def stop_all(tx: Tx, why: str, *, now: int) -> Event | None:
     """Stop all queues because of a fault of the site; return the event to write, unless they were stopped before."""
-    stopped = queues.stop(tx)
+    stopped = administration.stop_queues(tx)
     if not stopped:
         return None
     says = f"{why}. No job starts any more in {named(stopped)}; once that is put right, {_way_on(tx, stopped)}"
@@ -52,5 +52,5 @@ def named(names: Sequence[str]) -> str:
 
 def _way_on(tx: Tx, names: Sequence[str]) -> str:
     """Return how an administrator starts queues again; others that were stopped before stay so."""
-    options = "-E" if len(names) == len(queues.listed(tx)) else " ".join(f"-e {name}" for name in names)
+    options = "-E" if len(names) == len(administration.all_queues(tx)) else " ".join(f"-e {name}" for name in names)
     return f"`oarnotify {options}` starts {'it' if len(names) == 1 else 'them'} again"

@@ -7,8 +7,8 @@ from typing import Any
 
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries import accounting
+from oarlock.store.queries.accounting import Summary
 
 Counters = Mapping[str, float]
 
@@ -43,14 +43,14 @@ def keep(tx: Tx, reports: Sequence[Report], *, now: int) -> None:
     counted = [report for report in reports if report.counters]
     if not counted:
         return
-    stored = {row.job_id: row.detail for row in summaries.of_jobs(tx, {report.job for report in counted})}
+    stored = {row.job_id: row.detail for row in accounting.summaries_of(tx, {report.job for report in counted})}
     kept = {job: attempts(stored.get(job, "{}")) for job in {report.job for report in counted}}
     for report in counted:
         ran = {} if report.ran is None else {"seconds": report.ran}
         nodes = kept[report.job].setdefault(str(report.attempt), {})
         # A report that comes again after a restart of the server lacks what samples had added to the first.
         nodes[report.node] = {**nodes.get(report.node, {}), **report.counters, **ran}
-    summaries.save(tx, [_summary(job, kept[job], now) for job in sorted(kept)])
+    accounting.save_summaries(tx, [_summary(job, kept[job], now) for job in sorted(kept)])
 
 
 def attempts(detail: str) -> dict[str, dict[str, Counters]]:

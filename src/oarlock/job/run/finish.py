@@ -12,7 +12,7 @@ from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
-from oarlock.store.queries import jobs, properties, shapes
+from oarlock.store.queries import jobs, new_jobs, properties, shapes
 from oarlock.store.queries.attempts import Attempt
 
 _OUTCOME_TEXT = {
@@ -220,7 +220,7 @@ def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
     if request is None:
         return None
     after = tuple(jobs.dependencies(unit.tx, [job.id]).get(job.id, ()))
-    [copy] = jobs.add(unit.tx, [jobs.NewJob(_fresh(job, unit.now), request, after)])
+    [copy] = new_jobs.add(unit.tx, [new_jobs.NewJob(_fresh(job, unit.now), request, after)])
     jobs.wait_for_copy(unit.tx, job.id, copy.id)
     unit.event(EventType.RESUBMIT_JOB_AUTOMATICALLY, f"job {copy.id} is a copy of job {job.id}", job.id)
     return copy.id

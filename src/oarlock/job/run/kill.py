@@ -11,7 +11,7 @@ from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import kills
+from oarlock.store.queries import moves
 
 _NOT_STARTED = frozenset(
     {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR, JobState.TO_LAUNCH}
@@ -27,8 +27,10 @@ def request(
     """
     unit = UnitOfWork(tx, context, now, ids)
     ended = {number for number, job in unit.jobs.items() if job.state in FINAL}
-    killed = kills.requested(tx, ended)
-    new = set(kills.request(tx, [number for number in ids if number in unit.jobs and number not in ended], at=unit.now))
+    killed = moves.kills_requested(tx, ended)
+    new = set(
+        moves.request_kills(tx, [number for number in ids if number in unit.jobs and number not in ended], at=unit.now)
+    )
     results = []
     for number in ids:
         job = unit.jobs.get(number)
@@ -58,7 +60,7 @@ def _already_over(job: Job, *, killed: bool) -> ActionResult:
 
 def end_all(unit: UnitOfWork, ids: Collection[int], why: str) -> None:
     """End jobs for a reason of the system's own; those that are being ended already are left alone."""
-    for number in kills.request(unit.tx, ids, at=unit.now):
+    for number in moves.request_kills(unit.tx, ids, at=unit.now):
         unit.event(EventType.FRAG_JOB_REQUEST, why, number)
         end(unit, unit.jobs[number], why)
 

@@ -21,8 +21,7 @@ from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import account_doubts, attempts, jobs, moldables, resources
-from oarlock.store.queries import unknown as stored_unknown
+from oarlock.store.queries import attempts, jobs, resources, shapes, user_records
 from oarlock.store.queries.attempts import Attempt
 
 MOST_ATTEMPTS = 3
@@ -116,7 +115,7 @@ def _is_held(unit: UnitOfWork, job: Job, assigned: Collection[int], nodes: Colle
     """
     if unit.context.lineage.unknown_nodes.isdisjoint(nodes) or job.reservation is not Reservation.NONE:
         return False
-    return any(not ids.isdisjoint(assigned) for ids in stored_unknown.held(unit.tx).values())
+    return any(not ids.isdisjoint(assigned) for ids in attempts.held_by_unknown(unit.tx).values())
 
 
 def _open(
@@ -257,7 +256,7 @@ def allocations(
         resource.id: resource
         for resource in resources.listed(tx, {number for ids in assigned.values() for number in ids})
     }
-    walltimes = moldables.walltimes(tx, [job.assigned for job in starting])
+    walltimes = shapes.walltimes(tx, [job.assigned for job in starting])
     sizes = resources.sizes(tx)
     has_gpus = any(gpu in resource.properties for resource in resource_of.values())
     gpus = (
@@ -284,7 +283,7 @@ def started(unit: UnitOfWork, report: Started) -> None:
     unit.context.failures.started(report.node)
     job = unit.jobs[report.job]
     if attempt.number > 1:
-        account_doubts.remove(unit.tx, job.user)
+        user_records.remove_doubts(unit.tx, job.user)
     unit.update_attempt(attempt, started_us=unit.us(report.at))
     unit.context.programs.worked(BEFORE_JOB)
     if job.state is JobState.LAUNCHING:

@@ -9,7 +9,7 @@ from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import arrays, attempts, jobs, kills
+from oarlock.store.queries import attempts, jobs, moves, new_jobs
 
 
 def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
@@ -19,8 +19,8 @@ def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
 
     Nothing is decided yet: nodes report what became of their attempts, or that they have none (`AttemptMissing`).
     """
-    for numbers in arrays.unfinished(tx):
-        arrays.remove(tx, numbers)
+    for numbers in new_jobs.unfinished_arrays(tx):
+        new_jobs.remove_array(tx, numbers)
     survey = unknown.load(tx, context)
     live = attempts.live(tx)
     effects: list[Effect] = [
@@ -29,7 +29,7 @@ def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
         for node in attempt.nodes
     ]
     by_job = {attempt.job_id: attempt for attempt in live}
-    for number, state, _ in kills.under_way(tx):
+    for number, state, _ in moves.kills_under_way(tx):
         if state is not FragState.FRAGGED and number in by_job:
             attempt = by_job[number]
             effects.append(Kill(attempt.nodes[0].name, number, attempt.number))

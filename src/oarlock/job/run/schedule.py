@@ -24,7 +24,7 @@ from oarlock.plan.rules.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from oarlock.settings.choices import AfterError
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import account_doubts, events, jobs, kills, moldables, plans, resources, snapshot
+from oarlock.store.queries import events, jobs, moves, plans, resources, shapes, snapshot, user_records
 from oarlock.store.queries.plans import Prediction
 
 _SOON = 10  # seconds until something that should have happened is looked at again
@@ -142,7 +142,7 @@ def read(
         arrays=arrays and settings.depth is None and settings.quotas is None,
         memory=memory,
     )
-    doubted = account_doubts.waiting(tx, now=now)
+    doubted = user_records.users_in_doubt(tx, now=now)
     # A job whose user is not found has no place in the plan: it would keep resources from others for nothing.
     waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
     shot = structs.replace(seen.snapshot, waiting=waiting)
@@ -297,10 +297,10 @@ def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobSt
     if not starts:
         return []
     jobs.assign(unit.tx, {start.moldable_id: start.resources for start in starts})
-    lasting = moldables.walltimes(unit.tx, [start.moldable_id for start in starts])
+    lasting = shapes.walltimes(unit.tx, [start.moldable_id for start in starts])
     shorter = {start.moldable_id: start.walltime for start in starts if start.walltime < lasting[start.moldable_id]}
     if shorter:
-        moldables.set_walltimes(unit.tx, shorter)
+        shapes.set_walltimes(unit.tx, shorter)
     for start in starts:
         unit.move(
             start.job_id, JobState.TO_LAUNCH, "its resources are free", start=unit.now, assigned=start.moldable_id
@@ -315,7 +315,7 @@ def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
     waiting = [start for start in decision.starts if _waits(unit, start.job_id)]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
     if any(unit.jobs[start.job_id].reservation is Reservation.SCHEDULED for start in waiting):
-        doubted = account_doubts.waiting(unit.tx, now=unit.now)
+        doubted = user_records.users_in_doubt(unit.tx, now=unit.now)
         waiting = [start for start in waiting if unit.jobs[start.job_id].user not in doubted]
     wanted = {number for start in waiting for number in start.resources}
     if not wanted:
@@ -391,7 +391,7 @@ def _make_room(unit: UnitOfWork, ids: Collection[int]) -> None:
     """End best-effort jobs in the way of others; those with a checkpoint delay get the signal first, and that time."""
     if not ids:
         return
-    dying = {number for number, _, _ in kills.under_way(unit.tx)}
+    dying = {number for number, _, _ in moves.kills_under_way(unit.tx)}
     for number in ids:
         job, attempt = unit.jobs.get(number), unit.attempts.get(number)
         if job is None or job.state not in HOLDS_RESOURCES or number in dying:

@@ -12,7 +12,7 @@ from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, kills
+from oarlock.store.queries import events, jobs, moves
 from oarlock.store.queries.attempts import Attempt
 
 _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
@@ -149,7 +149,7 @@ def _check_off(unit: UnitOfWork, job: Job, kind: EventType) -> None:
 
 
 def _end(unit: UnitOfWork, job: Job, why: str) -> None:
-    if kills.request(unit.tx, [job.id], at=unit.now):
+    if moves.request_kills(unit.tx, [job.id], at=unit.now):
         kill.end(unit, job, why)
 
 

@@ -23,8 +23,7 @@ from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, attempts, events, jobs, kills, properties, resources
-from oarlock.store.queries import notices as stored_notices
+from oarlock.store.queries import accounting, attempts, events, jobs, moves, properties, resources
 from oarlock.store.queries.attempts import Attempt
 
 """Types of jobs whose command runs on a frontend: its troubles are no fault of the compute nodes."""
@@ -186,7 +185,7 @@ class UnitOfWork:
     def is_being_killed(self, job_id: int) -> bool:
         """Return whether a job that is not over is being killed."""
         if self._to_end is None:
-            self._to_end = {number for number, _, _ in kills.under_way(self.tx)}
+            self._to_end = {number for number, _, _ in moves.kills_under_way(self.tx)}
         return job_id in self._to_end
 
     def has_event(self, job_id: int, kind: EventType) -> bool:
@@ -209,9 +208,9 @@ class UnitOfWork:
         new_notices = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
         self.add_effects(*notices.store(self.tx, new_notices))
         if self._notified:
-            stored_notices.sent(self.tx, self._notified)
+            events.remove_notices(self.tx, self._notified)
         if self._moves:
-            jobs.record(self.tx, self._moves)
+            moves.record(self.tx, self._moves)
             if any(_makes_room(moved.job) for moved in self._moves):
                 self.add_effects(ScheduleAgain())
         if self._touched:
@@ -222,9 +221,9 @@ class UnitOfWork:
             if hosts:
                 suspect(self.tx, hosts, at=self.now, by_check=by_check)
         for state, ids in self._kills.items():
-            kills.set_state(self.tx, ids, state)
+            moves.set_kill_state(self.tx, ids, state)
         if ended:
-            kills.set_state(self.tx, ended, FragState.FRAGGED)
+            moves.set_kill_state(self.tx, ended, FragState.FRAGGED)
             accounting.update_accounts(self.tx, window=self.config.accounting_window, ids=ended)
         return self.effects
 

@@ -17,7 +17,7 @@ from oarlock.model.unknown import UnknownAttempt
 from oarlock.settings.choices import UnknownAttempts
 from oarlock.store.engine import facts, generation
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, resources, unknown
+from oarlock.store.queries import attempts, resources
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MOST_JOBS = 2**53  # no number above this is believed
 def load(tx: Tx, context: StepContext) -> list[Effect]:
     """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
     context.lineage.generation = generation.current(tx)
-    context.lineage.unknown_nodes = {attempt.node for attempt in unknown.listed(tx)}
+    context.lineage.unknown_nodes = {attempt.node for attempt in attempts.all_unknown(tx)}
     return [SurveyNodes(_nodes(tx))] if generation.pop_survey_request(tx) else []
 
 
@@ -57,7 +57,9 @@ def _begin(unit: UnitOfWork, node: str, job: int) -> None:
 
 def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAttempt]) -> None:
     """Compare all attempts of a node that no step awaits with the stored ones, whenever the node is reached."""
-    before = {(attempt.job, attempt.attempt, attempt.tag): attempt for attempt in unknown.of_node(unit.tx, node)}
+    before = {
+        (attempt.job, attempt.attempt, attempt.tag): attempt for attempt in attempts.unknown_of_node(unit.tx, node)
+    }
     if not reported and not before:
         return
     lost = [attempt for attempt in reported if not _is_ours(unit, attempt)]
@@ -67,7 +69,7 @@ def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAtte
     ]:
         _begin(unit, node, max(same))
     new = [attempt for attempt in lost if attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before]
-    unknown.add(unit.tx, [_dated(attempt, unit.now) for attempt in new])
+    attempts.add_unknown(unit.tx, [_dated(attempt, unit.now) for attempt in new])
     for attempt in new:
         unit.event(EventType.UNKNOWN_JOB_FOUND, _found(attempt), None, (node,))
     for attempt in lost:
@@ -83,7 +85,7 @@ def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAtte
         ),
     ):
         unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (node,))
-    unknown.remove(unit.tx, [attempt.id for attempt in gone])
+    attempts.remove_unknown(unit.tx, [attempt.id for attempt in gone])
     _note_nodes(unit)
 
 
@@ -134,20 +136,20 @@ def apply_report(unit: UnitOfWork, report: UnknownEnded | LaunchDelayed) -> None
 
 def _ended(unit: UnitOfWork, report: UnknownEnded) -> None:
     """Note that an unknown job is over: what it held is free again."""
-    for attempt in unknown.of_node(unit.tx, report.node):
+    for attempt in attempts.unknown_of_node(unit.tx, report.node):
         if (attempt.job, attempt.attempt, attempt.tag) == (report.job, report.attempt, report.tag):
-            unknown.remove(unit.tx, [attempt.id])
+            attempts.remove_unknown(unit.tx, [attempt.id])
             unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (report.node,))
     unit.add_effects(DiscardAttempt(report.node, report.job, report.attempt, report.tag))
     _note_nodes(unit)
 
 
 def _note_nodes(unit: UnitOfWork) -> None:
-    unit.context.lineage.unknown_nodes = {attempt.node for attempt in unknown.listed(unit.tx)}
+    unit.context.lineage.unknown_nodes = {attempt.node for attempt in attempts.all_unknown(unit.tx)}
     unit.add_effects(ScheduleAgain())
 
 
 def end(tx: Tx, number: int) -> list[Effect]:
     """Return the effect that ends an unknown job; its resources are released when its node reports the end."""
-    attempt = unknown.get(tx, number)
+    attempt = attempts.get_unknown(tx, number)
     return [EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag)]

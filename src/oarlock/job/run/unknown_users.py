@@ -7,8 +7,8 @@ Error no earlier than `LEAST_SECONDS` after the first such result. Until then al
 from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import Job
-from oarlock.store.queries import account_doubts
-from oarlock.store.queries.account_doubts import AccountDoubt
+from oarlock.store.queries import user_records
+from oarlock.store.queries.user_records import AccountDoubt
 
 NOT_FOUND = frozenset({EventType.USER_UNKNOWN, EventType.USER_LOOKUP_ERROR})
 """Launches that failed because the user was not found; they are none of the three attempts of a job."""
@@ -24,7 +24,7 @@ def postpone(unit: UnitOfWork, user: str, host: str, event: EventType, says: str
 
     `host` is where the look-up was made; empty: on the server.
     """
-    now, before = unit.now, account_doubts.get(unit.tx, user, host)
+    now, before = unit.now, user_records.get_doubt(unit.tx, user, host)
     if before is not None and now - before.last > _SAME_DOUBT:
         before = None
     since = before.missing_since if before is not None else 0
@@ -33,7 +33,7 @@ def postpone(unit: UnitOfWork, user: str, host: str, event: EventType, says: str
             return None
         since = since or now
     doubt = AccountDoubt(user, host, since, now, now + _PAUSE, says)
-    account_doubts.put(unit.tx, doubt)
+    user_records.put_doubt(unit.tx, doubt)
     return doubt
 
 

@@ -11,9 +11,10 @@ from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
+from oarlock.store.engine import facts
+from oarlock.store.engine.facts import ClockJumps
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import clock_jumps, jobs, kills, moldables, resources
-from oarlock.store.queries.clock_jumps import ClockJumps
+from oarlock.store.queries import jobs, moves, resources, shapes
 
 _ACTIVE = (JobState.LAUNCHING, JobState.RUNNING, JobState.RESUMING, JobState.FINISHING)
 _ON_NODES = (*_ACTIVE, JobState.SUSPENDED)
@@ -31,9 +32,9 @@ def check(
 ) -> list[Effect]:
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
-    jumped = clock_jumps.read(tx)
+    jumped = facts.read_clock_jumps(tx)
     overdue = _deadlines_passed(tx, jumped, now=int(now))
-    dying = kills.under_way(tx)
+    dying = moves.kills_under_way(tx)
     # Thousands may run; those for whom something has to happen are few.
     unit = UnitOfWork(tx, context, now, {*overdue, *(number for number, _, _ in dying)})
     for number, deadline in overdue.items():
@@ -49,7 +50,7 @@ def check(
 
 def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> list[Effect]:
     """Note that the server's clock jumped; no walltime ends because of it. Reservations follow the clock."""
-    clock_jumps.add(tx, now=int(now), seconds=seconds)
+    facts.add_clock_jump(tx, now=int(now), seconds=seconds)
     unit = UnitOfWork(tx, context, now)
     unit.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
     unit.add_effects(ScheduleAgain())
@@ -61,7 +62,7 @@ def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]
     waited = jobs.suspended_seconds(tx, now=now)
     ends = {
         number: jumped.today(start) + walltime + waited.get(number, 0)
-        for number, start, walltime in moldables.starts_and_walltimes(tx, _ACTIVE)
+        for number, start, walltime in shapes.starts_and_walltimes(tx, _ACTIVE)
     }
     return {number: end for number, end in ends.items() if end <= now}
 
@@ -88,7 +89,7 @@ def _overdue(unit: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float
 
 
 def _end_at_walltime(unit: UnitOfWork, job: Job) -> None:
-    if kills.request(unit.tx, [job.id], at=unit.now):
+    if moves.request_kills(unit.tx, [job.id], at=unit.now):
         unit.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
         kill.end(unit, job, "its walltime is over")
 

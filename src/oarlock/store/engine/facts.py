@@ -1,5 +1,6 @@
-"""Named facts about a database itself: its identity, its key, its generation."""
+"""Named facts about a database itself: its identity, its key, its generation, the jumps of its server's clock."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -44,3 +45,32 @@ def put(tx: Tx, name: str, value: str) -> None:
     """Store a fact, replacing the one there may be."""
     if get_or_set(tx, name, value) != value:
         tx.execute(update(instance).where(instance.c.name == name).values(value=value))
+
+
+_NAME = "clock jump "
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJumps:
+    """Forward jumps, by the instant before each. Backward jumps need no correction: they only delay deadlines."""
+
+    ahead: tuple[tuple[int, int], ...] = ()  # the instant that it would have been, and by how many seconds it jumped
+
+    def today(self, instant: int) -> int:
+        """Convert an instant stored before a jump to what the present clock would have shown."""
+        for before, seconds in self.ahead:
+            if instant <= before:
+                instant += seconds
+        return instant
+
+
+def add_clock_jump(tx: Tx, *, now: int, seconds: int) -> None:
+    """Store a jump of the clock; `seconds` below 0 is a jump back."""
+    if seconds > 0:
+        get_or_set(tx, f"{_NAME}{now - seconds}", str(seconds))
+
+
+def read_clock_jumps(tx: Tx) -> ClockJumps:
+    """Return all jumps, oldest first."""
+    stored = with_prefix(tx, _NAME)
+    return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in stored.items())))

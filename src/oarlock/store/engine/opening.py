@@ -1,20 +1,25 @@
-"""Open a database, or refuse with the reason: never start empty where there was a database."""
+"""Open a database, or refuse with the reason: never start empty where there was a database. In memory, too."""
 
 import os
 import sqlite3
 import time
 import uuid
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from sqlalchemy import URL, Engine, func, insert, inspect, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insert, inspect, make_url, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import StaticPool
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
 from oarlock.store.engine import engines
-from oarlock.store.engine.database import Database
+from oarlock.store.engine.database import Closing, Database
 from oarlock.store.engine.tx import Tx
+from oarlock.store.engine.writer import Change
 from oarlock.store.tables import instance
 
 _CHECK_SECONDS = 3.0
@@ -214,3 +219,48 @@ def _unusable(place: Path | URL, error: DBAPIError | OSError) -> DatabaseRefused
     else:
         hint = "The server needs to read and write this file and its directory."
     return DatabaseRefused(f"The database {_shown(place)} cannot be used: {reason}.", hint=hint)
+
+
+T = TypeVar("T")
+
+
+class MemoryDatabase(Closing):
+    """Read with `read`, change with `write`; of one thread only, and both on the one connection there is."""
+
+    def __init__(self) -> None:
+        connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+        _empty().backup(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
+        self._engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+        event.listen(self._engine, "begin", _memory_begin)
+        self._tx = self._engine.connect()
+
+    @contextmanager
+    def read(self) -> Iterator[Tx]:
+        """Yield a transaction for reading."""
+        with self._tx.begin():
+            yield self._tx
+
+    def write(self, change: Change[T]) -> T:
+        """Run a change. What it raises is raised here, and nothing was changed."""
+        with self._tx.begin():
+            return change(self._tx)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._tx.close()
+        self._engine.dispose()
+
+
+def _memory_begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+@cache
+def _empty() -> sqlite3.Connection:
+    """Create the tables once a process: that takes longer than to simulate a thousand jobs."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    with engine.begin() as tx:
+        migrate(tx)
+    return connection

@@ -1,20 +1,32 @@
-"""Accounting: resource-seconds used and requested by user, project and queue, in windows of time."""
+"""Accounting: resource-seconds used and requested in windows of time, and what each job really used."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Update, case, delete, func, literal_column, select, update
+from msgspec import structs
+from sqlalchemy import Delete, Select, Update, bindparam, case, delete, func, literal_column, select, update
 
 from oarlock.model.accounting import shares
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.store.engine.rows import bind_ids, id_in
+from oarlock.model.snapshot import Usage
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.tables import accounting, assigned_resources, jobs, moldable_job_descriptions, resources
+from oarlock.store.tables import (
+    accounting,
+    assigned_resources,
+    job_summaries,
+    jobs,
+    moldable_job_descriptions,
+    resources,
+)
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
 
 
 class AccountingRow(NamedTuple):
@@ -187,3 +199,103 @@ def _add_up(engine: str) -> Any:
         index_elements=list(accounting.primary_key),
         set_={"consumption": accounting.c.consumption + insert.excluded.consumption},
     )
+
+
+_HALF_LIVES = 20  # after so many, a millionth is left
+_WHO = (accounting.c.queue_name, accounting.c.accounting_user, accounting.c.window_start)
+_USED = (
+    select(*_WHO, func.sum(accounting.c.consumption))
+    .where(
+        accounting.c.consumption_type == "USED",
+        accounting.c.window_start >= bindparam("since"),
+        accounting.c.window_start < bindparam("until"),
+    )
+    .group_by(*_WHO)
+    .order_by(*_WHO)
+)
+
+
+def with_decayed_usage(tx: Tx, usage: Mapping[str, Usage], *, half_life: int, now: int) -> dict[str, Usage]:
+    """Add the decayed usage of every queue's users: a row counts half after a half-life, a quarter after two."""
+    used: dict[str, dict[str, float]] = {}
+    for queue, user, start, consumed in tx.execute(_USED, {"since": now - _HALF_LIVES * half_life, "until": now}):
+        mine = used.setdefault(queue, {})
+        mine[user] = mine.get(user, 0.0) + int(consumed) * 0.5 ** ((now - start) / half_life)
+    return {
+        queue: structs.replace(usage.get(queue, Usage()), decayed_by_user=used.get(queue, {}))
+        for queue in sorted({*usage, *used})
+    }
+
+
+_RECENT = 2
+_PEOPLE = BoundRows("people", person=TEXT_BY_CODE_POINT)
+
+
+def recent_runs(tx: Tx, users: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Return how long the last two jobs of users ran: of those that are over, the ones that were submitted last."""
+    rows = tx.execute(_last_runs(tx.dialect.name), _PEOPLE.parameters(tx, [(user,) for user in sorted(users)]))
+    runs: defaultdict[str, list[int]] = defaultdict(list)
+    for user, start, stop in rows:
+        runs[user].append(max(0, stop - start))
+    return {user: tuple(seconds) for user, seconds in runs.items()}
+
+
+@cache
+def _last_runs(engine: str) -> Select[Any]:
+    people, others = _PEOPLE.table(engine), jobs.alias("others")
+    last = (
+        select(others.c.job_id)
+        .where(
+            others.c.job_user == people.c.person,
+            others.c.state.in_([state.value for state in FINAL]),
+            others.c.start_time > 0,
+        )
+        .order_by(others.c.job_id.desc())
+        .limit(_RECENT)
+        .correlate(people)
+    )
+    return (
+        select(people.c.person, jobs.c.start_time, jobs.c.stop_time)
+        .join_from(people, jobs, jobs.c.job_id.in_(last))
+        .order_by(people.c.person, jobs.c.job_id.desc())
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What was measured of a whole job. Absent is not zero; `detail` is JSON for what has no column."""
+
+    job_id: int
+    date: int
+    cpu_seconds: float | None = None
+    memory_peak_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    energy_joules: float | None = None
+    gpu_seconds: float | None = None
+    detail: str = "{}"
+
+
+_SUMMARY_COLUMNS = [column.name for column in job_summaries.columns]
+_SUMMARY_VALUES = attrgetter(*_SUMMARY_COLUMNS)
+
+
+def save_summaries(tx: Tx, summaries: Sequence[Summary]) -> None:
+    """Store summaries; the one that a job may have is replaced."""
+    tx.execute(_forget_summaries(tx.dialect.name), bind_ids(tx, [s.job_id for s in summaries]))
+    insert_rows(tx, "job_summaries", _SUMMARY_COLUMNS, [_SUMMARY_VALUES(summary) for summary in summaries])
+
+
+def summaries_of(tx: Tx, ids: Collection[int]) -> list[Summary]:
+    """Return the summaries of jobs, by number; jobs without one are not in the answer."""
+    return [Summary(**row._mapping) for row in tx.execute(_summaries_of(tx.dialect.name), bind_ids(tx, ids))]
+
+
+@cache
+def _summaries_of(engine: str) -> Select[Any]:
+    return select(job_summaries).where(id_in(engine, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
+
+
+@cache
+def _forget_summaries(engine: str) -> Delete:
+    return delete(job_summaries).where(id_in(engine, job_summaries.c.job_id))

@@ -1,20 +1,26 @@
-"""Attempts: every launch of a job, with the secret that proves a report about it and its times in microseconds."""
+"""Attempts: every launch of a job, with the secret that proves a report about it and its times in microseconds.
 
+Unknown attempts belong to another generation of the database: their resources are kept free of jobs.
+"""
+
+import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, Update, select, update
+from sqlalchemy import Select, Update, delete, select, update
 from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.model.record import changed
+from oarlock.model.snapshot import MaintenanceWindow
+from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
-from oarlock.store.engine.tx import Tx
-from oarlock.store.tables import attempt_nodes, attempts
+from oarlock.store.engine.tx import Tx, allocate_ids
+from oarlock.store.tables import attempt_nodes, attempts, resources, unknown_attempts
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 
@@ -157,3 +163,120 @@ def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt
     for job_id, number, _, name, boot_id, memory in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
         nodes[job_id, number].append(AttemptNode(name, boot_id, memory))
     return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]
+
+
+_UNKNOWN_COLUMNS = [column.name for column in unknown_attempts.columns]
+_DAY = 86_400
+
+
+def add_unknown(tx: Tx, attempts: Sequence[UnknownAttempt]) -> None:
+    """Insert attempts that were found on nodes."""
+    numbers = allocate_ids(tx, unknown_attempts.c.unknown_id, len(attempts))
+    insert_rows(
+        tx,
+        "unknown_attempts",
+        _UNKNOWN_COLUMNS,
+        [_unknown_row(attempt, number) for attempt, number in zip(attempts, numbers, strict=True)],
+    )
+
+
+def _unknown_row(attempt: UnknownAttempt, number: int) -> Sequence[Any]:
+    held = json.dumps(attempt.resources)
+    return (
+        number,
+        attempt.node,
+        attempt.job,
+        attempt.attempt,
+        attempt.tag,
+        attempt.generation,
+        attempt.user,
+        attempt.since,
+        attempt.walltime,
+        held,
+    )
+
+
+def all_unknown(tx: Tx) -> list[UnknownAttempt]:
+    """Return all, in the order in which they were found."""
+    return [_unknown_attempt(row) for row in tx.execute(_ALL_UNKNOWN)]
+
+
+def get_unknown(tx: Tx, number: int) -> UnknownAttempt:
+    """Return one by its number (`NoUnknownAttempt` if there is none)."""
+    row = tx.execute(select(unknown_attempts).where(unknown_attempts.c.unknown_id == number)).one_or_none()
+    if row is None:
+        raise NoUnknownAttempt(number)
+    return _unknown_attempt(row)
+
+
+def unknown_of_node(tx: Tx, node: str) -> list[UnknownAttempt]:
+    """Return those of one node."""
+    return [_unknown_attempt(row) for row in tx.execute(_ALL_UNKNOWN.where(unknown_attempts.c.network_address == node))]
+
+
+def remove_unknown(tx: Tx, numbers: Iterable[int]) -> None:
+    """Remove those that are over."""
+    for number in numbers:
+        tx.execute(delete(unknown_attempts).where(unknown_attempts.c.unknown_id == number))
+
+
+_ALL_UNKNOWN = select(unknown_attempts).order_by(unknown_attempts.c.unknown_id)
+
+
+def _unknown_attempt(row: Any) -> UnknownAttempt:
+    return UnknownAttempt(
+        id=row.unknown_id,
+        node=row.network_address,
+        job=row.job_id,
+        attempt=row.number,
+        tag=row.tag,
+        generation=row.generation,
+        user=row.user_name,
+        since=row.since,
+        walltime=row.walltime,
+        resources=tuple(json.loads(row.resources)),
+    )
+
+
+def held_by_unknown(tx: Tx) -> dict[int, set[int]]:
+    """Return the resources that each unknown attempt holds, by its number: all of its node where it is not known."""
+    return _held_by(tx, all_unknown(tx))
+
+
+def _held_by(tx: Tx, attempts: Sequence[UnknownAttempt]) -> dict[int, set[int]]:
+    if not attempts:
+        return {}
+    nodes: dict[str, set[int]] = {}
+    rows = tx.execute(select(resources.c.resource_id, resources.c.network_address))
+    for number, node in rows:
+        nodes.setdefault(node, set()).add(number)
+    return {
+        attempt.id: (nodes.get(attempt.node, set()) & set(attempt.resources)) or nodes.get(attempt.node, set())
+        for attempt in attempts
+    }
+
+
+def unknown_windows(tx: Tx, *, now: int) -> list[MaintenanceWindow]:
+    """Return when which resources are kept free for what runs on them unknown, for the scheduler.
+
+    They end with the walltime where it is known. What lasts longer is looked at again each day: an end that moved with
+    the clock would make every plan a new one.
+    """
+    attempts = all_unknown(tx)
+    kept = _held_by(tx, attempts)
+    return [
+        MaintenanceWindow(
+            f"unknown job {attempt.job}",
+            attempt.since,
+            _unknown_end(attempt, now),
+            tuple(sorted(kept[attempt.id])),
+            lost_job=attempt.job,
+        )
+        for attempt in attempts
+        if kept[attempt.id]
+    ]
+
+
+def _unknown_end(attempt: UnknownAttempt, now: int) -> int:
+    end = attempt.since + attempt.walltime if attempt.walltime else attempt.since
+    return end if end > now else end + ((now - end) // _DAY + 1) * _DAY

@@ -1,4 +1,4 @@
-"""Events: what happened to jobs and nodes, and which of it still needs an action."""
+"""Events: what happened to jobs and nodes, and which of it still needs an action; and notices of it to users."""
 
 import logging
 from collections import defaultdict
@@ -7,13 +7,13 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Update, func, literal_column, select, update
+from sqlalchemy import Delete, Select, Update, delete, func, literal_column, select, update
 
 from oarlock.model.event import FOR_ADMINISTRATORS, Event, EventType, event_type
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
-from oarlock.store.tables import event_log_hostnames, event_logs
+from oarlock.store.tables import event_log_hostnames, event_logs, notices
 
 _NO_JOB = 0
 
@@ -120,3 +120,42 @@ def _event_rows(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None)
         )
         for row in rows
     ]
+
+
+_NOTICE_COLUMNS = [column.name for column in notices.columns]
+_PENDING_NOTICES = select(notices).order_by(notices.c.notice_id)
+
+
+class PendingNotice(NamedTuple):
+    """A notice: its job and user, how it is sent, and its text."""
+
+    job: int
+    user: str
+    name: str
+    how: str
+    tag: str
+    comment: str
+
+
+def add_notices(tx: Tx, new: Sequence[PendingNotice]) -> range:
+    """Store notices until they are sent; return their numbers."""
+    numbers = allocate_ids(tx, notices.c.notice_id, len(new))
+    insert_rows(
+        tx, "notices", _NOTICE_COLUMNS, [(number, *notice) for number, notice in zip(numbers, new, strict=True)]
+    )
+    return numbers
+
+
+def pending_notices(tx: Tx) -> dict[int, PendingNotice]:
+    """Return the notices that were not sent, oldest first."""
+    return {row[0]: PendingNotice(*row[1:]) for row in tx.execute(_PENDING_NOTICES)}
+
+
+def remove_notices(tx: Tx, numbers: Collection[int]) -> None:
+    """Delete notices that were sent."""
+    tx.execute(_remove_notices(tx.dialect.name), bind_ids(tx, numbers))
+
+
+@cache
+def _remove_notices(engine: str) -> Delete:
+    return delete(notices).where(id_in(engine, notices.c.notice_id))

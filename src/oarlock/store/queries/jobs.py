@@ -1,29 +1,23 @@
-"""Jobs: inserted when submitted, selected by number or condition, their allocations and dependencies."""
+"""Jobs: selected by number or condition, their allocations and dependencies."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Select, func, literal_column, select, update
 
-from oarlock.lang.where import show
 from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
-from oarlock.model.record import changed
-from oarlock.model.request import ResourceRequest
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
-from oarlock.store.engine.tx import Tx, allocate_ids
+from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import condition_sql
-from oarlock.store.queries.moves import record
 from oarlock.store.tables import (
     HIDDEN_JOB_COLUMNS,
     array_texts,
     assigned_resources,
     job_dependencies,
-    job_resource_groups,
     job_state_logs,
     job_types,
     jobs,
@@ -31,39 +25,12 @@ from oarlock.store.tables import (
 )
 from oarlock.store.tables.columns import INTEGER
 
-__all__ = [
-    "VISIBLE",
-    "NewJob",
-    "add",
-    "add_details",
-    "add_texts",
-    "assign",
-    "count",
-    "dependencies",
-    "existing",
-    "get",
-    "get_many",
-    "holders",
-    "in_states",
-    "iterate",
-    "matching",
-    "not_begun_reservations",
-    "numbers_in",
-    "record",
-    "resources_of",
-    "state_history",
-    "suspended_seconds",
-    "uids",
-    "unassign",
-    "wait_for_copy",
-]
-
 VISIBLE: Mapping[str, type] = {
     column.name: int if column.type is INTEGER else str for column in jobs.c if column.name not in HIDDEN_JOB_COLUMNS
 }
 """The columns that anybody may ask about (`--sql`), with `int` or `str`: what `lang.where.check` wants."""
 
-_FIELDS: Mapping[str, str] = {
+FIELDS: Mapping[str, str] = {
     "id": "job_id",
     "state": "state",
     "user": "job_user",
@@ -98,100 +65,12 @@ _FIELDS: Mapping[str, str] = {
 }
 """Field of `Job` → column."""
 
-_SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
-_YES_NO = {False: "NO", True: "YES"}
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to be stored: its fields (numbers are allocated by `add`), its request, and the jobs it waits for.
-
-    Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
-    stands in `parameters` comes behind the command, which the members of an array have in common.
-    """
-
-    job: Job
-    request: ResourceRequest
-    after: tuple[int, ...] = ()
-    parameters: str = ""
-
-
-def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
-    """Store jobs with all they ask for, in the states they have, in as many statements for thousands as for one.
-
-    A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it,
-    and share its command, environment and request as it was typed. The jobs that are returned have no `parameters`.
-    """
-    numbers = allocate_numbers(tx, len(new))
-    texts: dict[Condition, str] = {}
-    added: list[Job] = []
-    for number, job_to_add in zip(numbers, new, strict=True):
-        array_id = number if job_to_add.job.array_index == 1 or not added else added[-1].array_id
-        text = text_of(job_to_add.request.where, texts)
-        added.append(changed(job_to_add.job, id=number, array_id=array_id, properties=text))
-    shared = _add_texts(tx, added)
-    rows = [
-        (*row_of(_in_array(job, job_to_add) if job.id in shared else _alone(job, job_to_add)), shared.get(job.id, 0))
-        for job, job_to_add in zip(added, new, strict=True)
-    ]
-    insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
-    add_details(tx, numbers, new, texts)
-    return added
-
-
-def allocate_numbers(tx: Tx, count: int) -> range:
-    """Allocate numbers for new jobs; those of arrays that are still being written stay reserved."""
-    return allocate_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
-
-
-def _add_texts(tx: Tx, added: Sequence[Job]) -> dict[int, int]:
-    """Store what the members of arrays have in common; return the array of each job that has its texts from there."""
-    last = {job.array_id: job.id for job in added if job.id != job.array_id}
-    if not last:
-        return {}
-    firsts = {job.id: job for job in added if job.id in last}
-    for first in firsts.values():
-        add_texts(tx, first, last_job_id=last[first.id], stored=True)
-    return {
-        job.id: job.array_id
-        for job in added
-        if job.array_id in last and _texts_of(job) == _texts_of(firsts[job.array_id])
-    }
-
-
-def _texts_of(job: Job) -> tuple[str | None, str, str]:
-    return job.command, job.environment, job.initial_request
-
-
-def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
-    """Store what the members of one array have in common, its first one given."""
-    columns = ["array_id", "last_job_id", "command", "job_env", "initial_request", "stored"]
-    row = (first.id, last_job_id, first.command, first.environment, first.initial_request, _YES_NO[stored])
-    insert_rows(tx, "array_texts", columns, [row])
-
-
-def _in_array(job: Job, new: NewJob) -> Job:
-    return changed(job, command=new.parameters or None, environment="", initial_request="")
-
-
-def _alone(job: Job, new: NewJob) -> Job:
-    return changed(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
+_SELECT: Select[Any] = select(*(jobs.c[column] for column in FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
 
 
 def with_parameters(command: str | None, parameters: str | None) -> str | None:
     """Return what a job runs: the command, and the parameters behind it, if there are any."""
     return f"{command or ''} {parameters}".strip() if parameters else command
-
-
-def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str]) -> None:
-    """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
-    _add_logs(tx, numbers, new)
-    _add_requests(tx, numbers, [new_job.request for new_job in new], texts)
-    types = [(number, type_) for number, new_job in zip(numbers, new, strict=True) for type_ in new_job.job.types]
-    numbered = zip(allocate_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
-    insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
-    required = [(number, before) for number, new_job in zip(numbers, new, strict=True) for before in set(new_job.after)]
-    insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
 
 
 def get(tx: Tx, job_id: int) -> Job:
@@ -240,7 +119,7 @@ def iterate(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
     array, shared = 0, {}
     with tx.execute(_select_ids(tx.dialect.name), bind_ids(tx, ids), execution_options=streamed) as rows:
         for row in rows:
-            fields, texts_id = dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]
+            fields, texts_id = dict(zip(FIELDS, row[:-1], strict=True)), row[-1]
             if texts_id and texts_id != array:  # members follow each other: only the last array is worth keeping
                 array, shared = texts_id, _read_texts(tx, [texts_id])
             if texts_id:
@@ -375,26 +254,11 @@ def count(tx: Tx) -> dict[JobState, int]:
 _COUNT = select(jobs.c.state, func.count()).group_by(jobs.c.state)
 
 
-COLUMNS: Sequence[str] = (*_FIELDS.values(), "cpuset_name")
-"""The columns of a job, in the order of `row_of`."""
-
-
-def row_of(job: Job) -> tuple[Any, ...]:
-    """Return a job as its columns."""
-    return (
-        job.id, job.state.value, job.user, job.queue, job.kind.value, job.name, job.project, job.command,
-        job.properties, job.directory, job.environment, job.stdout, job.stderr, job.notify, job.message, job.info,
-        job.initial_request, job.reservation.value, job.submitted, job.start, job.stop, job.assigned, job.checkpoint,
-        job.checkpoint_signal, job.exit_code, job.resubmit_of, job.array_id, job.array_index,
-        _YES_NO[job.suspended], _YES_NO[job.accounted], job.uid, job.cpuset_name,
-    )  # fmt: skip
-
-
 def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
     """Build jobs from rows, with their types and the texts that members of an array share."""
     fields, arrays = [], {}
     for row in rows:
-        fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
+        fields.append(dict(zip(FIELDS, row[:-1], strict=True)))
         if row[-1]:
             arrays[row[0]] = row[-1]
     types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, [job_fields["id"] for job_fields in fields])))
@@ -443,62 +307,3 @@ def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
     for key, value in rows:
         groups[key].append(value)
     return dict(groups)
-
-
-def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
-    lines = allocate_ids(tx, job_state_logs.c.job_state_log_id, len(new))
-    insert_rows(
-        tx,
-        "job_state_logs",
-        ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
-        [
-            (line, number, new_job.job.state.value, new_job.job.submitted, "submitted")
-            for line, number, new_job in zip(lines, numbers, new, strict=True)
-        ],
-    )
-
-
-def _add_requests(
-    tx: Tx, numbers: Sequence[int], requests: Sequence[ResourceRequest], texts: dict[Condition, str]
-) -> None:
-    alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
-    moldables = allocate_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
-    insert_rows(
-        tx,
-        "moldable_job_descriptions",
-        ["moldable_id", "moldable_job_id", "moldable_walltime"],
-        [(m, number, _walltime(a.walltime)) for m, (number, a) in zip(moldables, alternatives, strict=True)],
-    )
-    group_rows = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
-    groups = allocate_ids(tx, job_resource_groups.c.res_group_id, len(group_rows))
-    insert_rows(
-        tx,
-        "job_resource_groups",
-        ["res_group_id", "res_group_moldable_id", "res_group_property"],
-        [(g, m, text_of(group.where, texts)) for g, (m, group) in zip(groups, group_rows, strict=True)],
-    )
-    insert_rows(
-        tx,
-        "job_resource_descriptions",
-        ["res_job_group_id", "res_job_resource_type", "res_job_value", "res_job_order"],
-        [
-            (g, level.name, level.count, order)
-            for g, (_, group) in zip(groups, group_rows, strict=True)
-            for order, level in enumerate(group.levels)
-        ],
-    )
-
-
-def _walltime(walltime: int | None) -> int:
-    if walltime is None:
-        raise ValueError("an alternative without a walltime cannot be stored")
-    return walltime
-
-
-def text_of(condition: Condition | None, texts: dict[Condition, str]) -> str:
-    """Return the stored text of a condition; `texts` caches it for the members of an array."""
-    if condition is None:
-        return ""
-    if condition not in texts:
-        texts[condition] = show(condition)
-    return texts[condition]

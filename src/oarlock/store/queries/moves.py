@@ -1,18 +1,25 @@
-"""State changes of jobs, with everything that follows from them, in one transaction."""
+"""State changes of jobs, with everything that follows from them, in one transaction; and their kills (`frag_jobs`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Select, Update, and_, case, exists, func, literal_column, select, update
 
 from oarlock.model.errors import IllegalMove, UnknownJob
-from oarlock.model.job import FINAL, JobState, Moved, describe_exit
+from oarlock.model.job import (
+    FINAL,
+    FragState,
+    JobState,
+    Moved,
+    describe_exit,
+)
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, id_in_query, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import (
     assigned_resources,
+    frag_jobs,
     job_dependencies,
     job_resource_descriptions,
     job_resource_groups,
@@ -260,3 +267,44 @@ def _retire(engine: str) -> tuple[Update, ...]:
         .where(id_in_query(engine, assigned_resources.c.moldable_job_id, moldables))
         .values(assigned_resource_index="LOG"),
     )
+
+
+def request_kills(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
+    """Request the kill of jobs; return those for which it was not requested before."""
+    before = kills_requested(tx, ids)
+    new = [number for number in dict.fromkeys(ids) if number not in before]
+    rows = [(number, at, FragState.LEON.value) for number in new]
+    insert_rows(tx, "frag_jobs", ["frag_id_job", "frag_date", "frag_state"], rows)
+    return new
+
+
+def kills_requested(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Return those of the jobs whose kill was requested, by a user or by the system."""
+    return set(tx.execute(_requested(tx.dialect.name), bind_ids(tx, ids)).scalars())
+
+
+@cache
+def _requested(engine: str) -> Select[Any]:
+    return select(frag_jobs.c.frag_id_job).where(id_in(engine, frag_jobs.c.frag_id_job))
+
+
+def kills_under_way(tx: Tx) -> list[tuple[int, FragState, int]]:
+    """Return the kills that are not over: job, how far it has come, when it was asked for; oldest first."""
+    return [(number, FragState(state), date) for number, state, date in tx.execute(_UNDER_WAY)]
+
+
+_UNDER_WAY = (
+    select(frag_jobs.c.frag_id_job, frag_jobs.c.frag_state, frag_jobs.c.frag_date)
+    .where(frag_jobs.c.frag_state != literal_column("'FRAGGED'"))
+    .order_by(frag_jobs.c.frag_date, frag_jobs.c.frag_id_job)
+)
+
+
+def set_kill_state(tx: Tx, ids: Collection[int], state: FragState) -> None:
+    """Update the state of the kills of these jobs."""
+    tx.execute(_set_state(tx.dialect.name, state), bind_ids(tx, ids))
+
+
+@cache
+def _set_state(engine: str, state: FragState) -> Update:
+    return update(frag_jobs).where(id_in(engine, frag_jobs.c.frag_id_job)).values(frag_state=state.value)

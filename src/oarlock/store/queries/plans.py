@@ -13,7 +13,7 @@ from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Promise
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import moldables
+from oarlock.store.queries import shapes
 from oarlock.store.tables import (
     gantt_jobs_predictions,
     gantt_jobs_predictions_visu,
@@ -136,7 +136,7 @@ def reserved_places(tx: Tx) -> list[ReservedPlace]:
     alternatives = reserved(tx)
     if not alternatives:
         return []
-    places, lasting = read(tx, alternatives.values()), moldables.walltimes(tx, alternatives.values())
+    places, lasting = read(tx, alternatives.values()), shapes.walltimes(tx, alternatives.values())
     types: dict[int, list[str]] = {}
     for number, word in tx.execute(_types_of(tx.dialect.name), bind_ids(tx, alternatives)):
         types.setdefault(number, []).append(word)

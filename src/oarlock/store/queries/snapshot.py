@@ -11,19 +11,11 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, or_,
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Promise, Queue, Snapshot, Usage, WaitingJob
+from oarlock.store.engine import facts
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import (
-    clock_jumps,
-    maintenance,
-    past_usage,
-    plans,
-    properties,
-    queues,
-    quotas,
-    resource_table,
-    shapes,
-)
+from oarlock.store.queries import accounting as stored_accounting
+from oarlock.store.queries import administration, plans, properties, shapes
 from oarlock.store.queries import jobs as stored_jobs
 from oarlock.store.tables import (
     accounting,
@@ -57,7 +49,7 @@ class SnapshotCache:
 
     requests: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
     waiting: dict[int, tuple[tuple[Any, ...], WaitingJob]] = field(default_factory=dict)
-    table: resource_table.ResourceTableCache = field(default_factory=resource_table.ResourceTableCache)
+    table: properties.ResourceTableCache = field(default_factory=properties.ResourceTableCache)
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +77,7 @@ def read(
     also the first member of each array behind them, unless limits or dates to be given need everybody. A reader that
     has a `memory` gets the same snapshot at less cost.
     """
-    types, served, rules = properties.types(tx), queues.listed(tx), tuple(quotas.listed(tx))
+    types, served, rules = properties.types(tx), administration.all_queues(tx), tuple(administration.all_quotas(tx))
     unread: dict[int, int] = {}
     head = None if depth is None else _head(tx, served, depth)
     if head is not None and depth is not None and arrays and not rules and _can_pass_over(tx, served):
@@ -102,15 +94,17 @@ def read(
     ]
     placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
     snapshot = Snapshot(
-        resources=resource_table.read(tx, types, order, None if memory is None else memory.table),
+        resources=properties.read_resource_table(tx, types, order, None if memory is None else memory.table),
         queues=tuple(served),
         shapes=tuple(requested.shapes),
         waiting=_all_waiting(waiting, memory),
         placed=tuple(placed),
         usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
         quotas=rules,
-        windows=tuple(maintenance.windows(tx, types, now=now)),
-        recent=past_usage.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
+        windows=tuple(administration.maintenance_windows(tx, types, now=now)),
+        recent=stored_accounting.recent_runs(tx, {row.job_user for row in live})
+        if any(queue.predicts for queue in served)
+        else {},
         promised=_kept_dates(tx, served),
     )
     broken = tuple((number, why) for number, why in sorted(requested.broken.items()) if number not in promised)
@@ -278,7 +272,7 @@ def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
     """
     resources = _grouped(tx.execute(_HELD))
     suspended = stored_jobs.suspended_seconds(tx, now=now)
-    jumped = clock_jumps.read(tx)
+    jumped = facts.read_clock_jumps(tx)
     return {
         row.job_id: _Place(
             row.assigned_moldable_job,
@@ -379,7 +373,7 @@ def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life:
     """Read what was used: in the window, and before it where a queue weighs its jobs."""
     usage = usage_by_queue(tx, since=now - karma_window, until=now)
     if half_life and any(queue.weighs for queue in served):
-        return past_usage.with_decayed(tx, usage, half_life=half_life, now=now)
+        return stored_accounting.with_decayed_usage(tx, usage, half_life=half_life, now=now)
     return usage
 
 

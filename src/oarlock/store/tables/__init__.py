@@ -14,6 +14,10 @@ from oarlock.store.tables.jobs import (
     attempts,
     challenges,
     frag_jobs,
+    gantt_jobs_predictions,
+    gantt_jobs_predictions_visu,
+    gantt_jobs_resources,
+    gantt_jobs_resources_visu,
     job_dependencies,
     job_resource_descriptions,
     job_resource_groups,
@@ -23,12 +27,6 @@ from oarlock.store.tables.jobs import (
     moldable_job_descriptions,
     request_ids,
     walltime_change,
-)
-from oarlock.store.tables.plans import (
-    gantt_jobs_predictions,
-    gantt_jobs_predictions_visu,
-    gantt_jobs_resources,
-    gantt_jobs_resources_visu,
 )
 from oarlock.store.tables.resources import resource_logs, resources
 from oarlock.store.tables.site import (

@@ -1,4 +1,4 @@
-"""Jobs, what they ask for, where they run, and their attempts."""
+"""Jobs, what they ask for, where they run, their attempts, and what the last pass decided."""
 
 from sqlalchemy import ForeignKeyConstraint, Index, Table
 
@@ -246,3 +246,17 @@ request_ids = Table(
     Index(None, "date"),
     sqlite_with_rowid=False,
 )
+
+
+def _predictions(name: str) -> Table:
+    return Table(name, metadata, key("moldable_job_id"), number("start_time"))
+
+
+def _resources(name: str) -> Table:
+    return Table(name, metadata, key("moldable_job_id"), key("resource_id"), sqlite_with_rowid=False)
+
+
+gantt_jobs_predictions = _predictions("gantt_jobs_predictions")
+gantt_jobs_predictions_visu = _predictions("gantt_jobs_predictions_visu")
+gantt_jobs_resources = _resources("gantt_jobs_resources")
+gantt_jobs_resources_visu = _resources("gantt_jobs_resources_visu")

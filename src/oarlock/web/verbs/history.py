@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import audit, events
+from oarlock.store.queries import events, user_records
 from oarlock.web import views
 from oarlock.web.context import RequestContext
 from oarlock.web.decode import Id, Instant, VerbRequest, Word
@@ -78,7 +78,7 @@ class AuditRequest(VerbRequest):
 class AuditResponse(Struct, frozen=True):
     """Changes, oldest first; `broken` is the first entry that somebody edited, or before which one was taken out."""
 
-    changes: list[audit.AuditEntry]
+    changes: list[user_records.AuditEntry]
     broken: int | None = None
 
 
@@ -91,7 +91,9 @@ async def list_audit(context: RequestContext, request: AuditRequest) -> AuditRes
     """Return the changes."""
 
     def read(tx: Tx) -> AuditResponse:
-        changes = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)
-        return AuditResponse(changes, audit.broken(tx) if request.check else None)
+        changes = user_records.audit_entries(
+            tx, user=request.by, job=request.job, since=request.since, most=request.limit
+        )
+        return AuditResponse(changes, user_records.broken_audit(tx) if request.check else None)
 
     return await context.read(read)

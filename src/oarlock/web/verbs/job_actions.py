@@ -9,7 +9,7 @@ from oarlock.job.run.action_result import ActionResult
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
 from oarlock.model.unknown import UnknownAttempt
-from oarlock.store.queries import jobs, listing, unknown
+from oarlock.store.queries import attempts, jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
 from oarlock.web.context import EmptyResponse, RequestContext
@@ -197,7 +197,7 @@ class UnknownJobsResponse(Struct, frozen=True):
 )  # fmt: skip
 async def list_unknown(context: RequestContext, _request: EmptyRequest) -> UnknownJobsResponse:
     """Return them in the order in which they were found."""
-    return UnknownJobsResponse(await context.read(unknown.listed))
+    return UnknownJobsResponse(await context.read(attempts.all_unknown))
 
 
 class UnknownJobByIdRequest(VerbRequest):

@@ -12,7 +12,7 @@ from oarlock.lang.limits import short
 from oarlock.lang.quotas import resolved, rule
 from oarlock.model.maintenance import Maintenance
 from oarlock.model.quota import BadQuotas
-from oarlock.store.queries import maintenance as stored
+from oarlock.store.queries import administration
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Instant, Text, VerbRequest, Word
 from oarlock.web.policy import RequiredRole
@@ -105,7 +105,7 @@ class MaintenanceResponse(Struct, frozen=True):
 async def list_maintenance(context: RequestContext, _request: EmptyRequest) -> MaintenanceResponse:
     """Return the windows, ordered by start."""
     now = context.now
-    return MaintenanceResponse(await context.read(lambda tx: stored.listed(tx, now=now)))
+    return MaintenanceResponse(await context.read(lambda tx: administration.all_maintenance(tx, now=now)))
 
 
 class NewMaintenanceRequest(VerbRequest, kw_only=True):
@@ -156,6 +156,6 @@ class MaintenanceByIdRequest(VerbRequest):
 )  # fmt: skip
 async def remove_maintenance(context: RequestContext, request: MaintenanceByIdRequest) -> EmptyResponse:
     """Remove it; the scheduler looks again."""
-    done = await context.do(lambda tx: stored.remove(tx, request.id))
+    done = await context.do(lambda tx: administration.remove_maintenance(tx, request.id))
     context.core.wake_scheduler()
     return done

@@ -16,9 +16,9 @@ from oarlock.model.job import FINAL, Job, JobState
 from oarlock.model.resource import ResourceState
 from oarlock.node.sources.metrics import series
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, occupation, summaries
-from oarlock.store.queries.occupation import GpuCounts, NodeOccupation
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries import accounting, jobs, listing
+from oarlock.store.queries.accounting import Summary
+from oarlock.store.queries.listing import GpuCounts, NodeOccupation
 from oarlock.web.context import RequestContext
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
@@ -66,7 +66,7 @@ async def usage(context: RequestContext, request: JobByIdRequest) -> UsageView:
         job = jobs.get(tx, request.id)
         if now is not None:
             return _so_far(job, now)
-        rows = summaries.of_jobs(tx, [request.id])
+        rows = accounting.summaries_of(tx, [request.id])
         return _reported(job, rows[0]) if rows else UsageView(job_id=request.id)
 
     return await context.read(read)
@@ -163,7 +163,7 @@ Lines = Mapping[tuple[tuple[str, str], ...], float]
 def _read_site(tx: Tx, config: Config, *, now: int) -> SiteNow:
     """Count jobs, resources and what was used in the time that counts for fair sharing."""
     used = accounting.used(tx, since=now - config.karma_window)
-    return SiteNow(jobs.count(tx), occupation.of_nodes(tx), occupation.gpus(tx, _GPU), used)
+    return SiteNow(jobs.count(tx), listing.occupation_of_nodes(tx), listing.gpu_counts(tx, _GPU), used)
 
 
 def _site_page(now: SiteNow, config: Config) -> bytes:

@@ -14,7 +14,7 @@ from oarlock.model.errors import QueueInUse, TokenExists, UnknownPolicy, Unknown
 from oarlock.model.snapshot import Queue
 from oarlock.plan.policy import policies
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, queues, tokens
+from oarlock.store.queries import accounting, administration, user_records
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Instant, VerbRequest, Word
 from oarlock.web.identity import new_token, token_hash
@@ -64,7 +64,7 @@ class QueuesResponse(Struct, frozen=True):
 )
 async def list_queues(context: RequestContext, _request: EmptyRequest) -> QueuesResponse:
     """Return all queues."""
-    return QueuesResponse(await context.read(queues.listed))
+    return QueuesResponse(await context.read(administration.all_queues))
 
 
 class NewQueueRequest(VerbRequest):
@@ -92,7 +92,10 @@ async def add_queue(context: RequestContext, request: NewQueueRequest) -> EmptyR
             hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
         )
     return await _then_schedule(
-        context, await context.do(lambda tx: queues.add(tx, Queue(request.name, request.priority, request.policy)))
+        context,
+        await context.do(
+            lambda tx: administration.add_queue(tx, Queue(request.name, request.priority, request.policy))
+        ),
     )
 
 
@@ -146,7 +149,7 @@ async def remove_queue(context: RequestContext, request: RemoveQueueRequest) -> 
             f"Jobs that name no queue go to `{DEFAULT_QUEUE}`: without it they would be refused.",
             hint=f"`oarnotify --remove-queue {DEFAULT_QUEUE} --force` removes it all the same.",
         )
-    return await context.do(lambda tx: queues.remove(tx, request.name))
+    return await context.do(lambda tx: administration.remove_queue(tx, request.name))
 
 
 async def _then_schedule(context: RequestContext, done: EmptyResponse) -> EmptyResponse:
@@ -292,10 +295,12 @@ async def add_token(context: RequestContext, request: NewTokenRequest) -> NewTok
     own_hash = token_hash(made)
 
     def step(tx: Tx) -> str:
-        tokens.forget(tx, now=now)
-        if any(row.label == request.name for row in tokens.of_user(tx, user)):
+        user_records.forget_tokens(tx, now=now)
+        if any(row.label == request.name for row in user_records.tokens_of(tx, user)):
             raise _exists(request.name)
-        tokens.add(tx, tokens.StoredToken(own_hash, user, request.name, now, now + request.days * _DAY_SECONDS, uid))
+        user_records.add_token(
+            tx, user_records.StoredToken(own_hash, user, request.name, now, now + request.days * _DAY_SECONDS, uid)
+        )
         return own_hash
 
     if await context.change(step, str) != own_hash:
@@ -333,7 +338,7 @@ class TokensResponse(Struct, frozen=True):
 )
 async def list_tokens(context: RequestContext, _request: EmptyRequest) -> TokensResponse:
     """Return the names and dates of the caller's tokens, not the tokens."""
-    rows_read = await context.read(lambda tx: tokens.of_user(tx, context.user.name))
+    rows_read = await context.read(lambda tx: user_records.tokens_of(tx, context.user.name))
     return TokensResponse([TokenView(row.label, row.created, row.expires) for row in rows_read])
 
 
@@ -353,10 +358,10 @@ async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> 
     user = context.user.name
 
     def step(tx: Tx) -> None:
-        named = [row for row in tokens.of_user(tx, user) if row.label == request.name]
+        named = [row for row in user_records.tokens_of(tx, user) if row.label == request.name]
         if not named:
             raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`GET /tokens` lists yours.")
         for row in named:
-            tokens.revoke(tx, user=user, token_hash=row.token_hash)
+            user_records.revoke_token(tx, user=user, token_hash=row.token_hash)
 
     return await context.do(step)
