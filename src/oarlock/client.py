@@ -105,6 +105,14 @@ class Client:
         """Resume jobs; return the result of each."""
         return self._change("POST", "/jobs/resume", chosen)["jobs"]
 
+    def walltime(self, job_id: int) -> Any:
+        """Return the walltime of a job, and its changes."""
+        return self._get(f"/jobs/{job_id}/walltime")
+
+    def change_walltime(self, job_id: int, change: dict[str, Any]) -> Any:
+        """Request another walltime for a running job."""
+        return self._change("POST", f"/jobs/{job_id}/walltime", change)
+
     def resources(self, **query: object) -> Any:
         """List resources, by `where`, `ids` or `nodes`, and the jobs on them."""
         return self._get("/resources", **query)

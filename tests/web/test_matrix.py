@@ -51,6 +51,8 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.delete": ("/jobs/delete", {"ids": [1]}, OWNERS),
     "jobs.hold": ("/jobs/hold", {"ids": [1]}, OWNERS),
     "jobs.resume": ("/jobs/resume", {"ids": [1]}, OWNERS),
+    "jobs.walltime": ("/jobs/1/walltime", None, OWNERS),
+    "jobs.change-walltime": ("/jobs/1/walltime", {"walltime": "+1"}, OWNERS),
     "resources.list": ("/resources", None, USERS),
     "resources.add": ("/resources", {"host": "node9"}, ADMINS),
     "resources.state": ("/resources/state", {"state": "Absent", "ids": [1]}, ADMINS),

@@ -55,6 +55,7 @@ EXIT_CODES: dict[str, dict[str, int]] = {
     "oarhold": {"": 1},
     "oarresume": {"": 1},
     "oarnodes": {"": 1},
+    "oarwalltime": {"UnknownJob": 2, "WalltimeRefused": 3, "": 1},
     "oarnodesetting": {
         "UnknownResource": 3,
         "UnknownNode": 4,

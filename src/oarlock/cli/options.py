@@ -93,12 +93,14 @@ class CommandOptions:
         version_names: str = "-V --version",
         about: str = "",
         takes_command: bool = False,
+        negative_words: bool = False,
     ) -> None:
         self.command, self.summary, self.usage, self.about = command, summary, usage, about
         self.examples: list[tuple[str, str]] = []
         self.all: list[CommandOption] = []
         self._help_names, self._version_names = help_names, version_names
         self._takes_command = takes_command
+        self._negative_words = negative_words  # `-0:10` is a word, not an option
 
     def flag(self, spelled: str, says: str) -> None:
         """Add an option without a value."""
@@ -159,7 +161,7 @@ class CommandOptions:
                 break
             if word.startswith("--"):
                 self._long(word, rest, parsed)
-            elif word.startswith("-") and word != "-":
+            elif word.startswith("-") and word != "-" and not (self._negative_words and word[1].isdecimal()):
                 self._short(word[1:], rest, parsed)
             else:
                 if not parsed.words:
@@ -286,7 +288,7 @@ def add_selection(options: CommandOptions) -> None:
 def chosen_jobs(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
     """Return the selections as the server reads them, one a request."""
     where = parsed.text("sql")
-    ids = [_job_number(word) for word in parsed.words]
+    ids = [job_number(word) for word in parsed.words]
     if where is not None and ids:
         raise RequestRefused(
             "--sql and job numbers cannot be given together.", kind="BadOption", hint="Give one of them."
@@ -300,7 +302,8 @@ def chosen_jobs(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
     return [{"array": number} for number in ids] if parsed.given("array") else [{"ids": ids}]
 
 
-def _job_number(word: str) -> int:
+def job_number(word: str) -> int:
+    """Parse the number of a job (`RequestRefused` of kind BadJobId)."""
     if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
         raise RequestRefused(f"`{word}` is not a job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
     return int(word)

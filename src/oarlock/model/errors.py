@@ -127,6 +127,12 @@ class IllegalMove(OarlockError):
     http_status = 409
 
 
+class WalltimeRefused(OarlockError):
+    """A change of a walltime that may not be."""
+
+    http_status = 403
+
+
 class UnknownJob(OarlockError):
     """A job number that was never given."""
 

@@ -1,7 +1,9 @@
 """Settings about jobs: how they are submitted, reach their nodes, run and end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from oarlock.settings import kinds
 from oarlock.settings.choices import AfterError, NodeAccess, NodeTransport
@@ -11,6 +13,8 @@ _JOBS = SettingSection("Submitting jobs")
 _NODES = SettingSection("Reaching nodes")
 _RUNNING = SettingSection("Running jobs")
 _ENDING = SettingSection("Ending and suspending jobs")
+_WALLTIME = SettingSection("Changing walltimes")
+_NONE: Mapping[str, float] = MappingProxyType({"_": 0.0})  # for every queue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +151,35 @@ class JobSettings:
         "Run on the server, with the job's number, just before a job is resumed; a job for which it fails is ended.",
     )
     suspend_resume_script_timeout: int = _ENDING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
+
+    walltime_change_enabled: bool = _WALLTIME(
+        kinds.YES_NO, False, "Let users change the walltime of their running jobs with `oarwalltime`."
+    )
+    walltime_max_increase: Mapping[str, float] = _WALLTIME(
+        kinds.BY_QUEUE,
+        _NONE,
+        "By how many seconds a walltime may increase in all; below 1, a share of the walltime; -1: without limit.",
+    )
+    walltime_min_for_change: Mapping[str, float] = _WALLTIME(
+        kinds.BY_QUEUE, _NONE, "The shortest walltime, in seconds, that may be increased."
+    )
+    walltime_change_apply_time: Mapping[str, float] = _WALLTIME(
+        kinds.BY_QUEUE,
+        _NONE,
+        "How many seconds before its end a job gets its increase (below 1: a share of the walltime); 0: at once.",
+    )
+    walltime_increment: Mapping[str, float] = _WALLTIME(
+        kinds.BY_QUEUE,
+        _NONE,
+        "In steps of how many seconds an increase is granted (below 1: a share of the walltime); 0: all of it.",
+    )
+    walltime_allowed_users_to_force: tuple[str, ...] = _WALLTIME(
+        kinds.WORDS,
+        (),
+        "Who may have a change applied at once and whole (`oarwalltime --force`): users, groups (`@staff`), or `*`.",
+    )
+    walltime_allowed_users_to_delay_jobs: tuple[str, ...] = _WALLTIME(
+        kinds.WORDS,
+        (),
+        "Who may delay planned jobs of others (`oarwalltime --delay-next-jobs`); reservations are never delayed.",
+    )

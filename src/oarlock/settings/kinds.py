@@ -134,6 +134,28 @@ def _read_targets(text: str) -> Mapping[str, float]:
     return MappingProxyType(targets)
 
 
+def _read_by_queue(text: str) -> Mapping[str, float]:
+    """Read a number for every queue, or OAR's `{_ => 7200, besteffort => -1}` with `_` for all other queues."""
+    if not text.startswith("{"):
+        return MappingProxyType({"_": _read_number(text)})
+    if not text.endswith("}"):
+        raise ValueError(text)
+    values: dict[str, float] = {}
+    for entry in filter(None, map(str.strip, text[1:-1].split(","))):
+        queue, arrow, number = entry.partition("=>")
+        queue = queue.strip().strip("'\"")
+        if not arrow or not queue or queue in values:
+            raise ValueError(entry)
+        values[queue] = _read_number(number)
+    return MappingProxyType(values)
+
+
+def _show_by_queue(values: Mapping[str, float]) -> str:
+    if list(values) == ["_"]:
+        return f"{values['_']:g}"
+    return "{" + ", ".join(f"{queue} => {number:g}" for queue, number in values.items()) + "}"
+
+
 def numbers(*names: str) -> SettingKind[Mapping[str, float]]:
     """Make the kind of numbers for some of these names."""
 
@@ -200,6 +222,9 @@ NETWORKS: SettingKind[tuple[Network, ...]] = SettingKind(
 )
 TARGETS: SettingKind[Mapping[str, float]] = SettingKind(
     "name=percent pairs (0 to 100) with blanks between", _read_targets, _show_targets
+)
+BY_QUEUE: SettingKind[Mapping[str, float]] = SettingKind(
+    "a number, or one for each queue such as {_ => 7200, besteffort => -1}", _read_by_queue, _show_by_queue
 )
 ORDER: SettingKind[tuple[ResourceOrder, ...]] = SettingKind(
     "columns with commas between, each with ASC or DESC", _read_order, lambda order: ", ".join(map(str, order))

@@ -112,6 +112,8 @@ class SimulatedEffects:
             case job_effects.Notify():
                 self.notified.append((effect.job, effect.tag, effect.how))
                 self._report(reports.NotificationSent(effect.number))
+            case job_effects.ChangeWalltime(seconds=seconds):
+                self._each(effect.nodes, lambda node: node.walltime(effect.job, effect.attempt, seconds))
             case job_effects.Signal():
                 pass  # virtual commands mind no signals
             case _:

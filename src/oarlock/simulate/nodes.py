@@ -132,6 +132,12 @@ class SimulatedNode:
             run.stopped_at = None
             self.clock.call(self.name, run.next)
 
+    def walltime(self, job: int, attempt: int, seconds: int) -> None:
+        """Set the walltime of a running job."""
+        run = self._live(job, attempt)
+        run.launch = run.launch._replace(walltime=seconds)
+        self.clock.call(self.name, run.next)
+
     def checkpoint(self, job: int, attempt: int) -> None:
         """Send a job its checkpoint signal; one that `saves` ends then."""
         run = self._live(job, attempt)

@@ -119,6 +119,16 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeWalltime:
+    """Set the walltime of a running job on all its nodes, counted from its start."""
+
+    nodes: tuple[str, ...]
+    job: int
+    attempt: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunEpilogue:
     """Run the server's epilogue; `EpilogueEnded` follows."""
 
@@ -191,6 +201,7 @@ Effect = (
     | Checkpoint
     | Suspend
     | Resume
+    | ChangeWalltime
     | RunEpilogue
     | ForgetAttempts
     | SleepNodes

@@ -1,7 +1,7 @@
 """Recover after a restart: adopt what runs, finish what ended, and launch only what certainly never ran."""
 
 from oarlock.job import notices
-from oarlock.job.run import finish, launch, suspend, unknown
+from oarlock.job.run import finish, launch, suspend, unknown, walltime
 from oarlock.job.run.effects import AwaitReport, Effect, Kill
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import AttemptMissing
@@ -40,6 +40,7 @@ def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
         *launch.begin_reached(tx, context, waiting, {}, now=now),
         *suspend.suspend_again(tx, context, now=now),
         *suspend.resume_where_free(tx, context, now=now),
+        *walltime.look_again(tx, context, now=now),
         *notices.unsent(tx),
     ]
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.admission import dates
-from oarlock.job.run import containers, kill, launch
+from oarlock.job.run import containers, kill, launch, walltime
 from oarlock.job.run.effects import Checkpoint, Effect, ScheduleAgain, WakeNodes
 from oarlock.job.run.launch import Hosts
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
@@ -287,6 +287,7 @@ def apply(tx: Tx, context: StepContext, decision: Decision, hosts: Hosts, *, now
     _make_room(unit, decision.kill)
     started = _start_all(unit, decision, hosts)
     _predict(unit, decision, started, set(reserved.values()))
+    walltime.grant(unit)
     if decision.wake:
         unit.add_effects(WakeNodes(decision.wake))
     return unit.write()

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from oarlock.job.cluster import node_states, power
-from oarlock.job.run import finish, kill, suspend
+from oarlock.job.run import finish, kill, suspend, walltime
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
@@ -45,7 +45,8 @@ def check(
     _mark_dead(unit, jumped)
     power.sleep_idle_nodes(unit)
     suspend.close_events_of_ended_jobs(tx)
-    return [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
+    effects = [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
+    return [*effects, *walltime.look_again(tx, context, now=now)]
 
 
 def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> list[Effect]:

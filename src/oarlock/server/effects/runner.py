@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from oarlock.config import Config
 from oarlock.job.run.effects import (
     AwaitReport,
+    ChangeWalltime,
     CheckNodes,
     Checkpoint,
     DiscardAttempt,
@@ -202,6 +203,9 @@ class EffectRunner:
                 await self._power.sleep(effect.nodes)
             case Notify():
                 await self._notices.send(effect)
+            case ChangeWalltime():
+                # A node that is away gets it again with the next watch.
+                await self._each(effect.nodes, lambda node: node.walltime(effect.job, effect.attempt, effect.seconds))
             case CheckNodes():
                 await self._check(effect)
             case SurveyNodes():
