@@ -111,7 +111,7 @@ class Client:
 
     def change_walltime(self, job_id: int, change: dict[str, Any]) -> Any:
         """Request another walltime for a running job."""
-        return self._change("POST", f"/jobs/{job_id}/walltime", change)
+        return self._change("POST", "/jobs/walltime", {"id": job_id, **change})
 
     def resources(self, **query: object) -> Any:
         """List resources, by `where`, `ids` or `nodes`, and the jobs on them."""

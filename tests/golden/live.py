@@ -22,7 +22,10 @@ from tests.e2e.instance import SOURCE, Instance
 FIRST_JOB = 100_001
 """Where job numbers begin: no number of a resource or of a recorded job looks like one of ours."""
 
-SETTINGS = {"ADMINS": "root", "COSYSTEM_HOSTNAME": "127.0.0.1", "DEPLOY_HOSTNAME": "127.0.0.1"}
+SETTINGS = {
+    "ADMINS": "root", "COSYSTEM_HOSTNAME": "127.0.0.1", "DEPLOY_HOSTNAME": "127.0.0.1",
+    "WALLTIME_CHANGE_ENABLED": "yes", "WALLTIME_MAX_INCREASE": "7200",
+}  # fmt: skip
 
 _MEMORY = {1: 16, 2: 32, 3: 48, 4: 64}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tests.golden.live import Ran, Site
 from tests.golden.records import Record, comparable, record
 
-_OF_JOBS = ("oarsub", "oarstat", "oardel", "oarhold", "oarresume")
+_OF_JOBS = ("oarsub", "oarstat", "oardel", "oarhold", "oarresume", "oarwalltime")
 _JOB = re.compile(r"^OAR_JOB_ID=(\d+)$", re.MULTILINE)
 
 

@@ -103,6 +103,22 @@ def signals(play: Play) -> None:
     site.until(site.all_over)
 
 
+def walltimes(play: Play) -> None:
+    """The walltime of a running job is shown and changed."""
+    site = play.site
+    play.submit(117, "alice", "--hold", "-l", "core=1,walltime=0:2:0", "sleep 300")
+    play.submit(120, "alice", "-p", f"host='{site.nodes[3]}'", "-l", "core=1,walltime=0:2:0", "sleep 300")
+    site.until_state(play.job(120), S.RUNNING)
+    play.compare("wt_not_running", "wt_not_running2", "wt_show", "wt_too_big", "wt_unknown")
+    assert site.run("bob", "oarwalltime", str(play.job(120)), "+0:5").code == 1
+    ran = site.run("alice", "oarwalltime", str(play.job(120)), "+0:5")
+    assert (ran.code, ran.out.split(":")[0]) == (0, "Accepted")
+    site.until(lambda: "granted: +0:5:0" in site.run("alice", "oarstat", "-fj", str(play.job(120))).out)
+    play.compare("wt_stat")
+    site.run("alice", "oardel", str(play.job(117)), str(play.job(120)))
+    site.until(site.all_over)
+
+
 def reservations(play: Play) -> None:
     """Dates are asked for, held and resumed."""
     play.compare("hold_wait_sub", "hold_reservation", "resume_reservation")
@@ -164,7 +180,7 @@ def settings(play: Play) -> None:
 
 
 PARTS: tuple[Callable[[Play], None], ...] = (
-    listings, endings, signals, reservations, submissions, resources, settings,
+    listings, endings, signals, walltimes, reservations, submissions, resources, settings,
 )  # fmt: skip
 
 

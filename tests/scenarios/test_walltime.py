@@ -43,7 +43,7 @@ def test_a_job_whose_walltime_grew_runs_to_its_own_end(make):
     assert cluster.job(job).stop - cluster.job(job).start == 5000
     with cluster.database.read() as tx:
         says = [noted.event.description for noted in events.of_jobs(tx, [job]) if noted.event.type == "WALLTIME"]
-    assert says == ["walltime changed: 1:30:0 (granted: +0:30:0/pending: 0:0:0)"]
+    assert says == [" walltime changed: 1:30:0 (granted: +0:30:0/pending: 0:0:0)"]
 
 
 def test_a_shorter_walltime_ends_the_job_earlier(make):

@@ -52,7 +52,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.hold": ("/jobs/hold", {"ids": [1]}, OWNERS),
     "jobs.resume": ("/jobs/resume", {"ids": [1]}, OWNERS),
     "jobs.walltime": ("/jobs/1/walltime", None, OWNERS),
-    "jobs.change-walltime": ("/jobs/1/walltime", {"walltime": "+1"}, OWNERS),
+    "jobs.change-walltime": ("/jobs/walltime", {"id": 1, "walltime": "+1"}, OWNERS),
     "resources.list": ("/resources", None, USERS),
     "resources.add": ("/resources", {"host": "node9"}, ADMINS),
     "resources.state": ("/resources/state", {"state": "Absent", "ids": [1]}, ADMINS),

@@ -55,11 +55,9 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     except RequestRefused as refused:
         if refused.kind not in {"UnknownJob", "WalltimeRefused"} or out.form:
             raise
-        # OAR prints these two where it prints results.
+        # OAR prints these two where it prints results; the way out is ours.
         out.line("UNKNOWN JOB" if refused.kind == "UnknownJob" else f"Forbidden: {refused}")
-        if refused.hint and refused.kind == "WalltimeRefused":
-            out.note(refused.hint)
-        out.fail(refused.kind)
+        out.refuse(refused)
 
 
 def _change(client: Client, number: int, parsed: ParsedOptions, out: CommandOutput) -> None:
@@ -92,7 +90,7 @@ def _show(status: Any, out: CommandOutput) -> None:
         ("Already granted:", _signed(status["granted"])),
         ("Pending/unsatisfied:", _signed(status["pending"]) + _how(status)),
     ):
-        out.line(f"  {label:22}{value}")
+        out.line(f"  {label:23}{value}")
 
 
 def _possible(most: int | None) -> str:

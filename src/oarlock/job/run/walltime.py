@@ -82,7 +82,9 @@ def request(
     """Store a request for another walltime (`WalltimeRefused` if it may not be); the next pass looks at it."""
     current = status(tx, config, job_id)
     if current.walltime is None:
-        raise WalltimeRefused(f"job {job_id} is not running.")
+        raise WalltimeRefused(
+            f"job {job_id} is not running.", hint="Before it starts, its walltime is what `-l` asked for."
+        )
     if not config.walltime_change_enabled:
         raise WalltimeRefused("walltimes cannot be changed on this cluster (WALLTIME_CHANGE_ENABLED).")
     if force and not asker.is_listed(config.walltime_allowed_users_to_force):
@@ -158,7 +160,7 @@ def _grant(unit: UnitOfWork, job: Job, change: WalltimeChange) -> None:
     )
     walltime_changes.write(unit.tx, change)
     moldables.set_walltimes(unit.tx, {job.assigned: walltime + seconds})
-    says = f"walltime changed: {duration.show_unpadded(walltime + seconds)} "
+    says = f" walltime changed: {duration.show_unpadded(walltime + seconds)} "
     unit.event(EventType.WALLTIME, says + f"(granted: {signed(change.granted)}/pending: {signed(left)})", job.id)
     unit.add_effects(*_effects(unit, job, walltime + seconds), ScheduleAgain())
 

@@ -45,7 +45,7 @@ async def show(context: RequestContext, request: WalltimeRequest) -> WalltimeSta
 
 
 @verb(
-    "jobs.change-walltime", "POST /jobs/{id}/walltime",
+    "jobs.change-walltime", "POST /jobs/walltime",
     role=RequiredRole.OWNERS, request=ChangeWalltimeRequest, response=WalltimeStatus,
     summary="Request another walltime for a running job; it is granted as far as it moves no planned job.",
 )  # fmt: skip
