@@ -15,7 +15,7 @@ from oarlock.lang import duration
 from oarlock.model.errors import WalltimeRefused
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobState
-from oarlock.plan.rules.containers import container_of, is_container
+from oarlock.model.job_type import container_type, parse_types
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import clock_jumps, jobs, maintenance, moldables, properties, walltime_changes
 from oarlock.store.queries.walltime_changes import WalltimeChange
@@ -190,12 +190,12 @@ def _free_until(unit: UnitOfWork, job: Job, change: WalltimeChange, end: int) ->
 
 def _containers(unit: UnitOfWork, job: Job) -> list[tuple[Job, int]]:
     """Return the running containers that an inner job may be in, with their walltimes."""
-    named = container_of(job.types)
+    named = parse_types(job.types).inner
     if not named:
         return []
     candidates = jobs.existing(unit.tx, [int(named)]) if named.isdecimal() else []
-    candidates += jobs.of_type(unit.tx, f"container={named}")
-    outer = [job for job in candidates if is_container(job.types) and job.state in HOLDS_RESOURCES]
+    candidates += jobs.of_type(unit.tx, container_type(named))
+    outer = [job for job in candidates if parse_types(job.types).is_container and job.state in HOLDS_RESOURCES]
     walltimes = moldables.walltimes(unit.tx, [job.assigned for job in outer])
     return [(job, walltimes[job.assigned]) for job in outer]
 
