@@ -16,8 +16,9 @@ from oarlock.model.errors import WalltimeRefused
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobState
 from oarlock.model.job_type import container_type, parse_types
+from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import clock_jumps, jobs, maintenance, moldables, properties, walltime_changes
+from oarlock.store.queries import administration, jobs, properties, shapes, walltime_changes
 from oarlock.store.queries.walltime_changes import WalltimeChange
 
 _EVERY_QUEUE = "_"
@@ -55,7 +56,7 @@ def status(tx: Tx, config: Config, job_id: int) -> WalltimeStatus:
     job = jobs.get(tx, job_id)
     if job.state is not JobState.RUNNING:
         return WalltimeStatus(job_id=job_id, state=job.state)
-    change, walltime = walltime_changes.of_job(tx, job_id), moldables.walltimes(tx, [job.assigned])[job.assigned]
+    change, walltime = walltime_changes.of_job(tx, job_id), shapes.walltimes(tx, [job.assigned])[job.assigned]
     return WalltimeStatus(
         job_id=job_id,
         state=job.state,
@@ -146,7 +147,7 @@ def grant(unit: UnitOfWork) -> None:
 
 
 def _grant(unit: UnitOfWork, job: Job, change: WalltimeChange) -> None:
-    walltime = moldables.walltimes(unit.tx, [job.assigned])[job.assigned]
+    walltime = shapes.walltimes(unit.tx, [job.assigned])[job.assigned]
     end = _begin(unit.tx, job, now=unit.now) + walltime
     seconds = change.pending if change.pending < 0 else _increase(unit, job, change, walltime, end)
     if not seconds:
@@ -159,7 +160,7 @@ def _grant(unit: UnitOfWork, job: Job, change: WalltimeChange) -> None:
         granted_with_delay_next_jobs=change.granted_with_delay_next_jobs + (seconds if change.delay_next_jobs else 0),
     )
     walltime_changes.write(unit.tx, change)
-    moldables.set_walltimes(unit.tx, {job.assigned: walltime + seconds})
+    shapes.set_walltimes(unit.tx, {job.assigned: walltime + seconds})
     says = f" walltime changed: {duration.show_unpadded(walltime + seconds)} "
     unit.event(EventType.WALLTIME, says + f"(granted: {signed(change.granted)}/pending: {signed(left)})", job.id)
     unit.add_effects(*_effects(unit, job, walltime + seconds), ScheduleAgain())
@@ -182,7 +183,7 @@ def _free_until(unit: UnitOfWork, job: Job, change: WalltimeChange, end: int) ->
     given = jobs.resources_of(unit.tx, [job.id]).get(job.id, [])
     start = walltime_changes.next_planned_start(unit.tx, given, after=end, reservations_only=change.delay_next_jobs)
     limits = [] if start is None else [start - unit.config.scheduler_job_security_time]
-    windows = maintenance.windows(unit.tx, properties.types(unit.tx), now=unit.now)
+    windows = administration.maintenance_windows(unit.tx, properties.types(unit.tx), now=unit.now)
     limits += [window.start for window in windows if window.stop > end and not set(given).isdisjoint(window.resources)]
     limits += [_begin(unit.tx, outer, now=unit.now) + walltime for outer, walltime in _containers(unit, job)]
     return min(limits, default=end + change.pending)
@@ -196,13 +197,13 @@ def _containers(unit: UnitOfWork, job: Job) -> list[tuple[Job, int]]:
     candidates = jobs.existing(unit.tx, [int(named)]) if named.isdecimal() else []
     candidates += jobs.of_type(unit.tx, container_type(named))
     outer = [job for job in candidates if parse_types(job.types).is_container and job.state in HOLDS_RESOURCES]
-    walltimes = moldables.walltimes(unit.tx, [job.assigned for job in outer])
+    walltimes = shapes.walltimes(unit.tx, [job.assigned for job in outer])
     return [(job, walltimes[job.assigned]) for job in outer]
 
 
 def _begin(tx: Tx, job: Job, *, now: int) -> int:
     """Return the instant from which the walltime counts: time spent suspended moves it, a jump of the clock too."""
-    return clock_jumps.read(tx).today(job.start) + jobs.suspended_seconds(tx, now=now).get(job.id, 0)
+    return facts.read_clock_jumps(tx).today(job.start) + jobs.suspended_seconds(tx, now=now).get(job.id, 0)
 
 
 def look_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
@@ -213,7 +214,7 @@ def look_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     if not context.config.walltime_change_enabled:
         return []
     unit = UnitOfWork(tx, context, now, walltime_changes.granted(tx))
-    walltimes = moldables.walltimes(tx, [job.assigned for job in unit.jobs.values()])
+    walltimes = shapes.walltimes(tx, [job.assigned for job in unit.jobs.values()])
     for job in unit.jobs.values():
         unit.add_effects(*_effects(unit, job, walltimes[job.assigned]))
     if walltime_changes.pending(tx):
