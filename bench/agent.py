@@ -18,9 +18,8 @@ from pathlib import Path
 from bench.harness import figure
 from oarlock.measure.agent import Agent
 from oarlock.measure.options import AgentOptions
-from oarlock.node.cgroup.hierarchies import Hierarchy, of_this_machine
 from oarlock.node.sources import assemble
-from oarlock.node.sources.files import allow_many_files
+from oarlock.node.sources.files import Hierarchy, allow_many_files, mounted_hierarchies
 
 MANY, FEW = 1000, 10
 _TURNS = 7
@@ -111,7 +110,7 @@ def _wake(pids: list[int]) -> None:
 def _jobs(count: int) -> Iterator[tuple[list[Hierarchy], list[int]]]:
     """Make cgroups of so many Slurm jobs, with a waiting process in each; all are gone at the end."""
     name = f"oarlock-bench-{os.getpid()}"
-    real = [one for one in of_this_machine() if set(one.controllers) & _CONTROLLERS]
+    real = [one for one in mounted_hierarchies() if set(one.controllers) & _CONTROLLERS]
     if os.geteuid() != 0 or not any("cpuacct" in one.controllers for one in real):
         raise RuntimeError("cgroups of version 1, and root, are needed")
     trees = [Hierarchy(f"{one.root}/{name}", one.controllers) for one in real]

@@ -16,9 +16,9 @@ from bench import door
 from bench.harness import figure, ground
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
-from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.hierarchies import UNIFIED
+from oarlock.node.cgroup import base, drivers
 from oarlock.node.sources.cpu import read_final
+from oarlock.node.sources.files import UNIFIED
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs as stored
@@ -87,7 +87,7 @@ class Meter:
     def __init__(self) -> None:
         self._tree = drivers.mounted().v2
         self._group = f"{self._tree}/oarlock-bench{os.getpid()}" if self._tree else ""
-        self._nodes = [f"{self._tree}/{drivers.ROOT}/{_node(number)}" for number in range(_NODES)]
+        self._nodes = [f"{self._tree}/{base.ROOT}/{_node(number)}" for number in range(_NODES)]
 
     def __enter__(self) -> "Meter":
         if self._group:
@@ -95,9 +95,9 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(drivers.CgroupError):  # supervisors may need another moment to end
+        with contextlib.suppress(base.CgroupError):  # supervisors may need another moment to end
             if self._group:
-                drivers.remove(self._group)
+                base.remove(self._group)
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -105,12 +105,12 @@ class Meter:
         if not self._group:
             yield
             return
-        home = drivers.read("/proc/self/cgroup").rpartition("\n0::")[2].strip()
-        drivers.write(f"{self._group}/cgroup.procs", "0")
+        home = base.read("/proc/self/cgroup").rpartition("\n0::")[2].strip()
+        base.write(f"{self._group}/cgroup.procs", "0")
         try:
             yield
         finally:
-            drivers.write(f"{self._tree}{home}/cgroup.procs", "0")
+            base.write(f"{self._tree}{home}/cgroup.procs", "0")
 
     def seconds(self, server: int) -> float:
         """Give what was used so far."""

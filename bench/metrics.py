@@ -6,9 +6,9 @@ Every node runs two jobs of 16 cores and sends what a node really sends; all val
 import time
 
 from bench.harness import figure
+from oarlock.measure.batch import JobFacts
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.metrics import catalogue
-from oarlock.measure.owners import JobFacts
 from oarlock.node.measure.stream import encode_sample
 from oarlock.node.sources.metrics import series
 

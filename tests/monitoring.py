@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, of_this_machine
 from oarlock.node.measure.discovery import CgroupDirectory, FoundCgroup
 from oarlock.node.measure.layout import CgroupIdentity
+from oarlock.node.sources.files import UNIFIED, Hierarchy, mounted_hierarchies
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT.parent / "shared" / "data" / "monitoring-cases.json"
@@ -50,7 +50,7 @@ class Groups:
 
     def __init__(self) -> None:
         self.name = f"oarlock-test-{os.getpid()}-{next(_numbers)}"
-        self._real = of_this_machine()
+        self._real = mounted_hierarchies()
         self.hierarchies = [Hierarchy(f"{real.root}/{self.name}", real.controllers) for real in self._real]
         for hierarchy in self.hierarchies:
             self._make(Path(hierarchy.root))
@@ -116,7 +116,7 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> Non
 
 def has_cgroups() -> bool:
     """Whether this process may make cgroups of version 1 here."""
-    return os.geteuid() == 0 and any("cpuacct" in hierarchy.controllers for hierarchy in of_this_machine())
+    return os.geteuid() == 0 and any("cpuacct" in hierarchy.controllers for hierarchy in mounted_hierarchies())
 
 
 @contextmanager

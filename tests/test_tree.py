@@ -128,8 +128,8 @@ def test_nothing_that_is_read_is_executed():
     # A trusted file in its own process; the node program as it arrives, which asks for one of two modules by name.
     assert used == {
         "server/nodes/rule_program.py": {"runpy"},
-        "node/wire/loader.py": {"compile", "exec"},
-        "node/wire/mac.py": {"__import__"},
+        "node/program/loader.py": {"compile", "exec"},
+        "node/wire/messages.py": {"__import__"},
     }
 
 

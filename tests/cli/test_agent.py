@@ -84,12 +84,13 @@ def test_the_options_of_colmet_are_options_here(capsys):
 
 PLAIN = """
 import logging, os, sys
-from oarlock.measure import options, run_agent
+from oarlock.measure import options
+from oarlock.measure.agent import started
 asked = options.make_options({"enable": "perf", "listen": "none", "control": "none", "layout": "oarlock"})
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level="WARNING")
 os.setgid(65534)
 os.setuid(65534)
-with run_agent.started(asked) as agent:
+with started(asked) as agent:
     agent.sample()
     print(agent.page.series > 50)
 """

@@ -17,7 +17,7 @@ from oarlock.client import Client, RequestRefused
 from oarlock.config import Config
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import JobState
-from oarlock.node.program import spool
+from oarlock.node.attempt import spool
 from oarlock.node.wire.messages import EXITED, Report, sign_report
 from oarlock.server.http import descriptors
 from oarlock.server.nodes.fleet import InstanceIdentity

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from oarlock.measure import names
-from oarlock.measure.batch import MeasuredSubject, SampleBatch
+from oarlock.measure.batch import JobOwner, MeasuredSubject, SampleBatch
 from oarlock.measure.exposition import Exposition
 from oarlock.measure.naming import Naming
-from oarlock.measure.owners import JobOwner
 
 
 def job(

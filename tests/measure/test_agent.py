@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.measure import options, run_agent
-from oarlock.measure.agent import Agent, next_sample_time, source_settings
+from oarlock.measure import options
+from oarlock.measure.agent import Agent, next_sample_time, source_settings, started
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.cgroup.hierarchies import Hierarchy
 from oarlock.node.sources import perf
-from oarlock.node.sources.disks import local_mounts
+from oarlock.node.sources.files import Hierarchy
+from oarlock.node.sources.machine import local_mounts
 from tests.measure.real import free_port
 from tests.monitoring import needs_cgroups, real_groups, recorded, wait_until
 
@@ -168,7 +168,7 @@ def test_an_output_that_fails_costs_the_others_nothing_and_is_said_once(agent_of
 
 def test_pages_that_a_push_gateway_did_not_take_are_counted():
     options = AgentOptions(listen="none", control="none", push=f"http://127.0.0.1:{free_port()}", sources=())
-    with run_agent.started(options) as agent:
+    with started(options) as agent:
         agent.sample()
         wait_until(lambda: agent.failures["push"]() == 1, "the failure")
         agent.sample()

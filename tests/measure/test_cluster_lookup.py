@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from oarlock.measure import cluster_lookup
+from oarlock.measure.batch import JobFacts, describe_owner
 from oarlock.measure.cluster_lookup import ClusterLookup, ask_slurm, sacct, scontrol, start_lookup
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import JobFacts, describe_owner
 from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.store.queries import history

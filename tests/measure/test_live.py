@@ -1,7 +1,7 @@
 """What the server keeps of samples: the last of each node, of the jobs that are there."""
 
+from oarlock.measure.batch import JobFacts
 from oarlock.measure.live import LiveUsage, MeasuredUsage
-from oarlock.measure.owners import JobFacts
 from oarlock.node.measure.stream import encode_sample
 
 WHO = {7: JobFacts("root", "physics", "run"), 8: JobFacts("root", "maths", "")}

@@ -121,8 +121,8 @@ def test_what_travels_to_nodes_runs_on_python_3_9():
     program = (
         "from oarlock.node.sources.assemble import assemble, ALL\nfrom oarlock.node.measure.sampler import Sampler\n"
         "from oarlock.node.measure.discovery import CgroupFinder\nfrom oarlock.node.measure.layout import OARLOCK\n"
-        "from oarlock.node.cgroup.hierarchies import of_this_machine\ns = assemble(ALL)\n"
-        "sampler = Sampler(CgroupFinder([OARLOCK], of_this_machine), s.job, s.node)\n"
+        "from oarlock.node.sources.files import mounted_hierarchies\ns = assemble(ALL)\n"
+        "sampler = Sampler(CgroupFinder([OARLOCK], mounted_hierarchies), s.job, s.node)\n"
         "print(len(sampler.sample(0).node) > 50, sum(sampler.errors.values()))"
     )
     source = Path(__file__).resolve().parent.parent.parent / "src"

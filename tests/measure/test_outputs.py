@@ -7,8 +7,7 @@ import urllib.request
 import pytest
 
 from oarlock.measure.exposition import Exposition
-from oarlock.measure.outputs import COLUMNS, CsvOutput, JsonLinesOutput
-from oarlock.measure.push import PushGateway
+from oarlock.measure.outputs import COLUMNS, CsvOutput, JsonLinesOutput, PushGateway
 from oarlock.model.errors import ConfigRefused
 from tests.measure.batches import batch, job, naming
 from tests.measure.real import free_port

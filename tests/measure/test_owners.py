@@ -1,8 +1,7 @@
 import os
 import pwd
 
-from oarlock.measure.batch import BatchAssembler
-from oarlock.measure.owners import PATIENCE_SECONDS, JobFacts, JobOwner, JobOwners
+from oarlock.measure.batch import PATIENCE_SECONDS, BatchAssembler, JobFacts, JobOwner, JobOwners
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.measure.sampler import Reading, Sample
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.cgroup.hierarchies import of_this_machine
+from oarlock.node.sources.files import mounted_hierarchies
 from tests.measure.real import free_port
 from tests.monitoring import ROOT, needs_cgroups, wait_until
 
@@ -158,7 +158,7 @@ def test_a_job_of_a_real_slurm_is_measured_under_its_owners_name_and_vanishes_wi
                           "--output=/dev/null", str(slurm.folder / "job.sh"), user=USER)  # fmt: skip
     job = re.search(r"job (\d+)", submitted)[1]
     wait_until(lambda: value(agent(), "slurm_job_memory_rss", job) > MEGABYTES << 20, "the job's memory", 60)
-    own = Path(next(h.root for h in of_this_machine() if "cpuacct" in h.controllers))
+    own = Path(next(h.root for h in mounted_hierarchies() if "cpuacct" in h.controllers))
     usage = own / f"slurm_{NODE}" / f"uid_{pwd.getpwnam(USER).pw_uid}" / f"job_{job}" / "cpuacct.usage"
     begin, first, before = time.time(), value(agent(), "slurm_job_core_usage_total", job), int(usage.read_text())
     wait_until(lambda: time.time() - begin > 30, "half a minute", 40)

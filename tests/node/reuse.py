@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from oarlock.node.attempt import signals
-from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import CgroupMounts, detect
+from oarlock.node.cgroup import drivers, signals
+from oarlock.node.cgroup.base import CgroupMounts
+from oarlock.node.cgroup.drivers import detect
 from oarlock.node.wire.messages import CgroupLimits
 
 LAST = Path("/proc/sys/kernel/ns_last_pid")

@@ -12,16 +12,9 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure.metrics import catalogue
-from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import (
-    CgroupError,
-    CgroupMounts,
-    detect,
-    detect_driver,
-    mounts,
-    parse_cpu_list,
-    select_cpus,
-)
+from oarlock.node.cgroup import base, drivers
+from oarlock.node.cgroup.base import CgroupError, CgroupMounts, select_cpus
+from oarlock.node.cgroup.drivers import detect, detect_driver, mounts
 from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.cgroup.v1 import V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
@@ -69,7 +62,6 @@ def test_mounts_are_read_by_controller():
 
 
 def test_cpu_numbers_of_pretended_nodes_are_taken_modulo_the_cpus_there_are():
-    assert parse_cpu_list("0-2,5\n") == [0, 1, 2, 5]
     assert select_cpus((1, 3, 9), [0, 1, 2, 5], pretended=True) == [1, 5]
     assert select_cpus((), [4, 5], pretended=True) == [4, 5]
 
@@ -330,9 +322,9 @@ def test_supervisors_leave_the_session_of_their_login(node):
     child = os.fork()
     if child == 0:
         drivers.leave_login_session(node, found, systemd=False)
-        stayed = node not in drivers.read("/proc/self/cgroup")
+        stayed = node not in base.read("/proc/self/cgroup")
         drivers.leave_login_session(node, found, systemd=True)
-        moved = f"0::/oarlock/{node}/supervisors\n" in drivers.read("/proc/self/cgroup")
+        moved = f"0::/oarlock/{node}/supervisors\n" in base.read("/proc/self/cgroup")
         os._exit(0 if stayed and moved else 1)
     assert os.waitpid(child, 0)[1] == 0
 

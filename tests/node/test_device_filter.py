@@ -6,8 +6,8 @@ import os
 import pytest
 
 from oarlock.node.cgroup import devices
+from oarlock.node.cgroup.base import CgroupError
 from oarlock.node.cgroup.devices import Device, device, program
-from oarlock.node.cgroup.drivers import CgroupError
 from oarlock.node.cgroup.v2 import V2Driver
 from oarlock.node.wire.messages import CgroupLimits
 

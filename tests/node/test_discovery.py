@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import layouts
-from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, mounted, of_this_machine
 from oarlock.node.measure import discovery, inotify
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
+from oarlock.node.sources.files import UNIFIED, Hierarchy, mounted_hierarchies, parse_hierarchies
 from tests.monitoring import needs_cgroups, real_groups
 
 ALL = layouts.select_layouts("auto")
@@ -53,7 +53,7 @@ def test_the_hierarchies_of_a_machine_are_read_from_its_mounts():
         "35 31 0:35 / /mnt/a\\040b rw shared:9 - cgroup cgroup rw,memory\n"
         "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n"
     )
-    assert mounted(text) == [
+    assert parse_hierarchies(text) == [
         Hierarchy("/sys/fs/cgroup/cpu,cpuacct", ("cpu", "cpuacct")),
         Hierarchy("/mnt/a b", ("memory",)),
         Hierarchy("/sys/fs/cgroup/unified", (UNIFIED,)),
@@ -267,7 +267,7 @@ def test_cgroups_that_vanish_while_they_are_looked_at_do_no_harm(groups, look_at
 
 
 def test_this_machine_has_the_hierarchies_that_its_mounts_say():
-    for hierarchy in of_this_machine():
+    for hierarchy in mounted_hierarchies():
         assert Path(hierarchy.root).is_dir()
         assert hierarchy.controllers
 

@@ -68,7 +68,7 @@ def test_whoever_is_about_to_do_something_long_speaks_first(ends):
 
 
 def test_without_a_program_there_is_nothing_to_say(ends, tmp_path):
-    from oarlock.node.program.spool import SpoolEntry
+    from oarlock.node.attempt.spool import SpoolEntry
 
     link, program = ends
     link.serve(SpoolEntry(str(tmp_path), (7, 1), -1))

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from oarlock.node.wire.loader import SourceImporter, line, marker, pack_program
+from oarlock.node.program.loader import SourceImporter, line, marker, pack_program
 from oarlock.server.nodes.channel import node_sources
 
 
@@ -16,7 +16,7 @@ def test_the_line_survives_every_shell_between_single_quotes():
 
 def test_the_line_says_its_marker_and_runs_what_it_is_sent():
     program = pack_program(
-        {"oarlock.node.wire.loader": "def start(sources, settings): print(settings['a'])"}, {"a": "hé"}
+        {"oarlock.node.program.loader": "def start(sources, settings): print(settings['a'])"}, {"a": "hé"}
     )
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", line("00ff")], input=program, capture_output=True, timeout=20, check=True
@@ -28,7 +28,9 @@ def test_everything_that_travels_imports_on_the_other_side():
     sources = node_sources()
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", line("1")],
-        input=pack_program({**sources, "oarlock.node.wire.loader": sources["oarlock.node.wire.loader"] + HARMLESS}, {}),
+        input=pack_program(
+            {**sources, "oarlock.node.program.loader": sources["oarlock.node.program.loader"] + HARMLESS}, {}
+        ),
         capture_output=True,
         timeout=20,
         check=False,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.wire.mac import mac, same_mac
 from oarlock.node.wire.messages import (
     EXITED,
     CgroupLimits,
@@ -15,8 +14,10 @@ from oarlock.node.wire.messages import (
     NodeRequestRefused,
     Report,
     SiteHooks,
+    mac,
     parse_launch,
     parse_settings,
+    same_mac,
     sign_report,
     verify_report,
 )

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from oarlock.node.attempt import spool
 from oarlock.node.cgroup import processes
-from oarlock.node.program import spool, supervisor_pool
+from oarlock.node.program import supervisor_pool
 from oarlock.node.program.program import SAMPLES, NodeProgram
 from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, FrameReader, encode_frame
 from oarlock.node.wire.messages import NodeSettings

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import layouts
-from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy
 from oarlock.node.measure.discovery import CgroupFinder
-from oarlock.node.measure.probes import REST_SECONDS, JobProbes
-from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, Sampler
+from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, REST_SECONDS, JobProbes, Sampler
 from oarlock.node.sources.cpu import CpuSource
-from oarlock.node.sources.files import RESERVED, CgroupGone
+from oarlock.node.sources.files import RESERVED, UNIFIED, CgroupGone, Hierarchy
 from oarlock.node.sources.memory import MemorySource
-from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.processes import ProcessSource
 from oarlock.node.sources.steps import StepSource
+from oarlock.node.sources.tasks import PressureSource
 from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded, wait_until
 
 SLURM = ROOT.parent / "shared" / "data" / "slurm-golden" / "cgroup_contents.txt"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.cgroup import drivers, scope
-from oarlock.node.cgroup.drivers import CgroupMounts, detect
+from oarlock.node.cgroup import base, drivers
+from oarlock.node.cgroup.base import CgroupMounts
+from oarlock.node.cgroup.drivers import detect
 from oarlock.node.cgroup.v2 import V2Driver
 from oarlock.node.measure import layout
 from oarlock.node.measure.layout import OARLOCK
@@ -23,7 +24,7 @@ pytestmark = [needs_root, pytest.mark.skipif(TREE is None, reason="no cgroup2 tr
 def node():
     name = f"t{secrets.token_hex(4)}"
     yield name
-    at = Path(f"{TREE}{scope.path(name)}")
+    at = Path(f"{TREE}{drivers.scope_path(name)}")
     for group in (*at.glob("*/"), at, at.parent):
         eventually(lambda group=group: not group.exists() or removed(group), what=f"removing {group}")
 
@@ -42,7 +43,7 @@ def systemd(tmp_path, monkeypatch, node):
     script(
         tmp_path / "systemd-run",
         f'echo "$*" >> {tmp_path}/asked\n'
-        f"mkdir -p {TREE}{scope.path(node)} && echo $$ > {TREE}{scope.path(node)}/cgroup.procs && exec cat",
+        f"at={TREE}{drivers.scope_path(node)}\nmkdir -p $at && echo $$ > $at/cgroup.procs && exec cat",
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path
@@ -54,8 +55,10 @@ def entered(node):
     child = os.fork()
     if child == 0:
         try:
-            scope.enter(TREE, node)
-            said = drivers.read("/proc/self/cgroup").splitlines()[-1] + str(drivers.processes(TREE + scope.path(node)))
+            drivers.enter_scope(TREE, node)
+            said = base.read("/proc/self/cgroup").splitlines()[-1] + str(
+                base.processes(TREE + drivers.scope_path(node))
+            )
         except OSError as error:
             said = str(error)
         os.write(writing, said.encode())
@@ -84,7 +87,7 @@ def test_a_systemd_that_refuses_is_asked_three_times_and_no_more(node, systemd):
 
 
 def test_without_limits_of_its_own_and_with_all_controllers():
-    words = scope.command("n1")
+    words = drivers.scope_command("n1")
     assert words[0] == "systemd-run"
     assert {"--scope", "--property=Delegate=yes", "--property=TasksMax=infinity", "--unit=oarlock-n1.scope"} < {*words}
 
@@ -96,12 +99,15 @@ def test_a_node_knows_its_own_jobs_in_a_scope_and_by_hand_and_nobody_elses():
 
 
 def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(node):
-    at = Path(f"{TREE}{scope.path(node)}")
+    at = Path(f"{TREE}{drivers.scope_path(node)}")
     at.mkdir(parents=True)
     driver = detect(node, CgroupMounts({}, TREE))
     group = driver.create("ada_7", CgroupLimits())
     place = OARLOCK.match(group.path)
-    assert (group.path, (place.host, place.user, place.job)) == (f"{scope.path(node)}/ada_7", (node, "ada", "7"))
+    assert (group.path, (place.host, place.user, place.job)) == (
+        f"{drivers.scope_path(node)}/ada_7",
+        (node, "ada", "7"),
+    )
     group.remove()
     driver.leave()
     assert (isinstance(driver, V2Driver), at.exists()) == (True, True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt.signals import NoteWriter
-from oarlock.node.cgroup import drivers
+from oarlock.node.attempt.children import NoteWriter
+from oarlock.node.cgroup import base, drivers
 from tests.bed import needs_root
 
 SPACES = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
@@ -35,7 +35,7 @@ def test_all_jobs_together_leave_processes_to_the_system():
         pytest.skip("processes cannot be limited here")
     [limit] = Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}/pids.max")
     total = int(Path("/proc/sys/kernel/pid_max").read_text())
-    assert int(limit.read_text()) == drivers.allowed_processes() <= total * 3 // 4
+    assert int(limit.read_text()) == base.allowed_processes() <= total * 3 // 4
     driver.leave()
 
 

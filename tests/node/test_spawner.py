@@ -17,7 +17,7 @@ from oarlock.node.attempt.command import CommandSpec
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.spawner import Spawner, _decode_request, _encode_request
-from oarlock.node.cgroup.drivers import current_procs_files
+from oarlock.node.cgroup.base import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
 from tests.monitoring import wait_until

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.program.spool import HighestJob, create_entry, forget, list_attempts, open_entry, prepare, remove
+from oarlock.node.attempt.spool import HighestJob, create_entry, forget, list_attempts, open_entry, prepare, remove
 from oarlock.node.wire.messages import NodeRequestRefused
 
 KEY = "ab" * 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.node.program.start_queue import LONGEST, StartQueue
+from oarlock.node.program.workers import LONGEST, StartQueue
 from oarlock.node.wire.channel import REQUEST, Frame
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.program import spool
+from oarlock.node.attempt import spool
 from oarlock.node.wire.messages import (
     CLEANED,
     EXITED,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from oarlock.measure.batch import JobFacts
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import JobFacts
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.commands import CommandFailed, output
 from oarlock.node.measure.layout import SHAPES

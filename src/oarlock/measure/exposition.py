@@ -8,10 +8,9 @@ the format wants it. The page is made once a sample and handed out as it is, how
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, MeasuredSubject, SampleBatch
+from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, JobOwner, MeasuredSubject, SampleBatch
 from oarlock.measure.names import NameFamily
 from oarlock.measure.naming import Naming, OutputSeries
-from oarlock.measure.owners import JobOwner
 from oarlock.model.sample import MetricKind
 from oarlock.node.measure.discovery import Key
 from oarlock.node.sources.metrics import series, split

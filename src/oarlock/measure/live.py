@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from oarlock.measure import names
-from oarlock.measure.batch import JOB, MeasuredSubject, SampleBatch
+from oarlock.measure.batch import JOB, JobFacts, JobOwner, MeasuredSubject, SampleBatch, user_number
 from oarlock.measure.exposition import Exposition, merge_pages
 from oarlock.measure.naming import Naming
-from oarlock.measure.owners import JobFacts, JobOwner, user_number
 from oarlock.node.measure.stream import UnreadableSample, decode_sample
 from oarlock.node.sources.metrics import split
 

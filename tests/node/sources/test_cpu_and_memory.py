@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources import cpu, parse
+from oarlock.node.sources import cpu
 from oarlock.node.sources.cpu import CpuSource
+from oarlock.node.sources.files import UNIFIED, WordPositions, cpu_list, limit
 from oarlock.node.sources.memory import MemorySource
 from tests.monitoring import cases, job_at, needs_cgroups, real_groups, recorded
 
@@ -128,7 +128,7 @@ def test_no_limit_is_no_series(tmp_path):
 @pytest.mark.parametrize("text", [b"9" * 30, b"18446744073709551616\n"])
 def test_a_limit_of_more_than_64_bits_is_refused(text):
     with pytest.raises(ValueError, match="neither a whole number of 64 bits"):
-        parse.limit(text)
+        limit(text)
 
 
 def test_memory_and_swap_of_version_1_are_measured_together(tmp_path):
@@ -184,9 +184,9 @@ def test_lists_of_cpus_are_read(case):
     text = case["input"]["text"].encode()
     if "error" in case["expected"]:
         with pytest.raises(ValueError, match="not a CPU"):
-            parse.cpu_list(text)
+            cpu_list(text)
     else:
-        assert parse.cpu_list(text) == case["expected"]["cpus"]
+        assert cpu_list(text) == case["expected"]["cpus"]
 
 
 @pytest.mark.parametrize("case", cases("u64_or_max"))
@@ -194,15 +194,15 @@ def test_limits_are_numbers_or_none(case):
     text, expected = case["input"]["text"].encode(), case["expected"]
     if "error" in expected:
         with pytest.raises(ValueError, match="neither a whole number of 64 bits"):
-            parse.limit(text)
+            limit(text)
     else:
-        assert parse.limit(text) == (None if expected["value"] == "unlimited" else expected["value"])
+        assert limit(text) == (None if expected["value"] == "unlimited" else expected["value"])
 
 
 @given(st.dictionaries(st.sampled_from([b"anon", b"file", b"shmem", b"pgfault", b"other", b"more"]), st.integers(0)))
 def test_picking_by_position_finds_what_a_dictionary_finds(lines):
     wanted = {b"anon": "a", b"file": "f", b"shmem": "s"}
-    positions = parse.WordPositions(wanted)
+    positions = WordPositions(wanted)
     positions.pick(b"file 1\nanon 2\n".split(), {})  # another order was learnt before
     text, values = b"".join(b"%s %d\n" % line for line in lines.items()), {}
     positions.pick(text.split(), values)

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from oarlock.node.sources import gpu, nvml
+from oarlock.node.sources import gpu
 from oarlock.node.sources.gpu import JobGpuSource, NodeGpuSource, NvidiaGpus
 from tests.monitoring import job_at, recorded
 from tests.nvml_stub import build
@@ -15,7 +15,7 @@ def stub(tmp_path_factory):
 
 @pytest.fixture
 def gpus(stub):
-    made = NvidiaGpus(nvml.load(stub))
+    made = NvidiaGpus(gpu.load_nvml(stub))
     yield made
     made.close()
 
@@ -79,13 +79,13 @@ def test_an_empty_list_of_gpus_is_none_at_all():
 
 def test_an_absent_library_is_one_line_in_the_log(caplog):
     caplog.set_level(logging.INFO)
-    assert nvml.load("libnvidia-ml-of-nowhere.so.1") is None
+    assert gpu.load_nvml("libnvidia-ml-of-nowhere.so.1") is None
     assert [record.levelno for record in caplog.records] == [logging.INFO]
     assert "no NVIDIA GPUs are measured" in caplog.text
 
 
 def test_newer_cards_tell_which_of_their_parts_worked_since_the_last_reading(tmp_path):
-    library = nvml.load(build(tmp_path, finer=True))
+    library = gpu.load_nvml(build(tmp_path, finer=True))
     first, second = library.gpus
     try:
         assert not any("sm_occupancy" in name for name in library.read(first)), "there is nothing before it"

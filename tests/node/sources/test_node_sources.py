@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.sources import ipmi, machine, network, rapl, redfish, temperature
-from oarlock.node.sources.background import BackgroundSource
-from oarlock.node.sources.disks import DiskSource, LocalMount, local_mounts, sizes
-from oarlock.node.sources.machine import MachineSource
+from oarlock.node.sources import machine, network, redfish, sensors
+from oarlock.node.sources.machine import DiskSource, LocalMount, MachineSource, local_mounts, sizes
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
-from oarlock.node.sources.rapl import RaplSource
-from oarlock.node.sources.temperature import TemperatureSource
+from oarlock.node.sources.probe import BackgroundSource
+from oarlock.node.sources.sensors import RaplSource, TemperatureSource
 from tests.monitoring import cases, recorded, wait_until
 
 
@@ -35,10 +33,10 @@ def test_energy_counters_read_as_peers_read_them(case, tmp_path):
     given_, expected = case["input"], case["expected"]
     if "tree" in given_:
         names = {path.split("/")[-2]: name for path, name in given_["tree"].items()}
-        assert [zone._asdict() for zone in rapl.zones(names)] == expected["zones"]
+        assert [zone._asdict() for zone in sensors.zones(names)] == expected["zones"]
         return
     readings = given_["energy_uj"] if isinstance(given_["energy_uj"], list) else [given_["energy_uj"]]
-    counter = rapl.WrappingCounter(given_.get("max_energy_range_uj", 2**64 - 1))
+    counter = sensors.WrappingCounter(given_.get("max_energy_range_uj", 2**64 - 1))
     totals = [counter.total(reading) for reading in readings]
     if "joules_total" in expected:
         assert totals[0] / 1e6 == expected["joules_total"]
@@ -48,7 +46,7 @@ def test_energy_counters_read_as_peers_read_them(case, tmp_path):
 
 @given(st.lists(st.integers(0, 99), min_size=1))
 def test_a_counter_that_turns_over_grows_for_ever(steps):
-    counter, position, true = rapl.WrappingCounter(last_value=99), 0, 0
+    counter, position, true = sensors.WrappingCounter(last_value=99), 0, 0
     counter.total(0)
     for step in steps:
         true += step
@@ -128,7 +126,7 @@ def test_a_thermal_zone_has_its_name_and_a_sleeping_one_is_absent(tmp_path):
     assert read_once(TemperatureSource(sys=str(tmp_path))) == {
         'temperature_celsius{chip="x86_pkg_temp",sensor="thermal_zone0"}': 41.5
     }
-    assert temperature.hwmon_metric("temp1_crit") is None
+    assert sensors.hwmon_metric("temp1_crit") is None
 
 
 @pytest.mark.parametrize("case", cases("proc_stat"))
@@ -210,7 +208,7 @@ NAMES = {"current": "power_watts", "min": "power_minimum_watts", "max": "power_m
 @pytest.mark.parametrize("case", cases("ipmi_dcmi"))
 def test_what_ipmi_programs_print_is_read(case):
     expected = {NAMES[word]: value for word, value in case["expected"].items() if word in NAMES}
-    assert ipmi.readings(case["input"]["text"]) == expected
+    assert sensors.ipmi_readings(case["input"]["text"]) == expected
 
 
 def test_ipmitool_prints_otherwise():
@@ -221,16 +219,16 @@ def test_ipmitool_prints_otherwise():
         "    Average power reading over sample period:      210 Watts\n"
         "    Power reading state is:                   activated\n\n"
     )
-    assert ipmi.readings(text) == {
+    assert sensors.ipmi_readings(text) == {
         "power_watts": 220, "power_minimum_watts": 10, "power_maximum_watts": 500, "power_average_watts": 210,
     }  # fmt: skip
-    assert ipmi.readings(text.replace("activated", "deactivated")) == {}
+    assert sensors.ipmi_readings(text.replace("activated", "deactivated")) == {}
 
 
 def test_a_command_is_asked_in_the_background_and_zero_repeats_the_last_answer(tmp_path):
     answers, asked = tmp_path / "answers", tmp_path / "asked"
     answers.write_text("Current Power : 300 Watts\nPower Measurement : Active\n")
-    source = ipmi.source(["sh", "-c", f"cat {answers}; echo >> {asked}"], period=0.02)
+    source = sensors.ipmi_source(["sh", "-c", f"cat {answers}; echo >> {asked}"], period=0.02)
     key = 'power_watts{meter="ipmi"}'
     try:
         wait_until(lambda: read(source) == {key: 300}, "the first answer")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources import perf, perf_event
+from oarlock.node.sources import perf
+from oarlock.node.sources.files import UNIFIED
 from oarlock.node.sources.perf import EVENTS, PerfSource
 from tests.monitoring import job_at, needs_cgroups, real_groups
 
@@ -17,7 +17,7 @@ COLMET = (  # noqa: SIM905
     "cpu_clock task_clock page_faults context_switches cpu_migrations page_faults_min page_faults_maj alignment_faults "
     "emulation_faults dummy bpf_output"
 ).split()
-SOFTWARE = [name for name in COLMET if EVENTS[name][0] == perf_event.SOFTWARE]
+SOFTWARE = [name for name in COLMET if EVENTS[name][0] == perf.SOFTWARE]
 
 
 def test_all_28_names_of_colmet_are_known():
@@ -32,9 +32,9 @@ def test_an_unknown_event_is_refused_with_the_list():
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 2**62))
 def test_what_ran_half_the_time_counted_half(value, enabled, running):
-    assert perf_event.scaled(value, enabled, running) == value * enabled / running
-    assert perf_event.scaled(0, 1, 0) is None, "it could not count: nothing is said"
-    assert perf_event.scaled(0, 0, 0) == 0.0, "nothing happened on this CPU"
+    assert perf.scaled(value, enabled, running) == value * enabled / running
+    assert perf.scaled(0, 1, 0) is None, "it could not count: nothing is said"
+    assert perf.scaled(0, 0, 0) == 0.0, "nothing happened on this CPU"
 
 
 @pytest.fixture

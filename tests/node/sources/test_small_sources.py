@@ -1,10 +1,9 @@
 import pytest
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources import blockio, pressure
+from oarlock.node.sources import blockio, tasks
 from oarlock.node.sources.blockio import BlockIoSource
-from oarlock.node.sources.pids import PidsSource
-from oarlock.node.sources.pressure import PressureSource
+from oarlock.node.sources.files import UNIFIED
+from oarlock.node.sources.tasks import PidsSource, PressureSource
 from tests.monitoring import cases, job_at, recorded
 from tests.node.sources.test_cpu_and_memory import read_all
 
@@ -82,17 +81,17 @@ def test_pressure_files_are_read_as_peers_read_them(case):
     text, expected = case["input"]["text"].encode(), case["expected"]
     if "error" in expected:
         with pytest.raises(ValueError, match="not a line of a pressure file"):
-            pressure.totals(text)
+            tasks.totals(text)
     else:
-        found = pressure.totals(text)
+        found = tasks.totals(text)
         assert {f"{share}_total_usec": found.get(share) for share in ("some", "full")} == expected
 
 
 def test_lines_of_a_pressure_file_that_we_do_not_know_are_passed_over():
     text = b"some avg10=0.00 total=150\n\nirq avg10=0.00 total=9\nnew line\nfull avg10=0.00\n"
-    assert pressure.totals(text) == {"some": 150}
+    assert tasks.totals(text) == {"some": 150}
     with pytest.raises(ValueError, match="not a line of a pressure file"):
-        pressure.totals(b"some total=18446744073709551616\n")
+        tasks.totals(b"some total=18446744073709551616\n")
 
 
 @pytest.mark.parametrize("source", [BlockIoSource(), PidsSource(), PressureSource()])

@@ -1,6 +1,6 @@
 """Steps of a job are told apart while they run."""
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
+from oarlock.node.sources.files import UNIFIED
 from oarlock.node.sources.steps import MOST, StepSource, steps
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded
 

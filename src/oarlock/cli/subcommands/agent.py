@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from oarlock.measure import options, run_agent
+    from oarlock.measure import agent, options
     from oarlock.node import log_lines
 
     level = logging.DEBUG if getattr(arguments, "verbose", False) else logging.INFO
     log_lines.to_stderr("oarlock agent: %(message)s", level=level)
     given = options.read_file(arguments.config) if hasattr(arguments, "config") else {}
-    run_agent.run(options.make_options(_given(arguments), options.make_options(given)))
+    agent.run(options.make_options(_given(arguments), options.make_options(given)))
 
 
 def _ask(arguments: argparse.Namespace) -> None:

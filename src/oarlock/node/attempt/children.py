@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 
 from oarlock.node.attempt import command
 from oarlock.node.attempt.spawner import Spawner, SpawnerUnavailable, SpawnerVanished
-from oarlock.node.cgroup.drivers import JobCgroup
+from oarlock.node.cgroup.base import JobCgroup
 
 
 class ChildProcesses:
@@ -106,3 +108,48 @@ class ChildProcesses:
         if self._spawner is not None:
             self._spawner.dismiss()
             self._spawner = None
+
+
+NOTE_SECONDS = 60
+"""How long a note may take to be written."""
+
+
+_MOST_NOTES = 20
+
+
+def format_note(job: int, what: str, at: time.struct_time) -> str:
+    """Return the line, in OAR's form, that tells the user in stderr what was done to the job."""
+    return f"## OAR [{time.strftime('%Y-%m-%d %H:%M:%S', at)}] Job {job} {what} ##\n"
+
+
+class NoteWriter:
+    """Writes notes into a user's file in a process of its own, one at a time and each with a deadline.
+
+    A file server that hangs must not hold whoever has to keep time, nor be answered with more and more processes.
+    """
+
+    def __init__(self, seconds: int = NOTE_SECONDS) -> None:
+        self._seconds, self.pending, self.pid = seconds, list[str](), 0
+
+    def add(self, fd: int, text: str) -> None:
+        """Write a note, or keep it until the one before is written; too many are not kept."""
+        self.pending = [*self.pending, text][-_MOST_NOTES:]
+        self.go_on(fd)
+
+    def go_on(self, fd: int) -> None:
+        """Write what waits, unless a note is under way."""
+        if self.pending and not self.pid:
+            text, self.pending = "".join(self.pending), []
+            self.pid = _write_aside(fd, text, self._seconds)
+
+
+def _write_aside(fd: int, text: str, seconds: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(seconds)
+            os.write(fd, text.encode())
+        finally:
+            os._exit(0)
+    return pid

@@ -16,8 +16,8 @@ from typing import Callable, NamedTuple
 
 from oarlock.node.attempt.environment import EnvironmentTooLarge, JobFiles, node_file, property_file, variables
 from oarlock.node.attempt.identity import LookUpFailed, User, UserMissing, UserRefused, become, resolve
-from oarlock.node.cgroup.drivers import JobCgroup
-from oarlock.node.program.spool import write_all
+from oarlock.node.attempt.spool import write_all
+from oarlock.node.cgroup.base import JobCgroup
 from oarlock.node.wire.messages import Launch
 
 _LOGIN_FLAG = {"bash": ["-l"]}

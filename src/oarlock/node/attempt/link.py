@@ -15,7 +15,7 @@ import socket
 import time
 from typing import Callable
 
-from oarlock.node.program.spool import SpoolEntry, open_directory, remove
+from oarlock.node.attempt.spool import SpoolEntry, open_directory, remove
 from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, ChannelClosed, Endpoint, Frame
 from oarlock.node.wire.messages import NodeRequestRefused
 

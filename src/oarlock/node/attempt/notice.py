@@ -15,7 +15,7 @@ from oarlock.node.attempt.command import FDS
 from oarlock.node.attempt.environment import PATH
 from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.link import drain
-from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
+from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import BAD, CgroupLimits, NodeRequestRefused
 

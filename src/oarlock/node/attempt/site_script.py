@@ -1,4 +1,4 @@
-"""Programs of the site that run as root around a job: only files that root alone can write.
+"""Programs of the site that run as root around a job (prologue, epilogue): only files that root alone can write.
 
 The file is opened, checked and executed through that one descriptor, so that it cannot be exchanged in between.
 """
@@ -9,12 +9,14 @@ import json
 import os
 import signal
 import stat
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from oarlock.node.cgroup.base import CgroupDriver, CgroupError
 from oarlock.node.wire.channel import Body
+from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, CgroupLimits, Launch
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "SHELL": "/bin/sh", "LANG": "C.UTF-8"}
-
 
 _EXEC = "cannot be executed: "
 _SAFE_PLACE = "/etc/oarlock"
@@ -150,3 +152,53 @@ def _execute(program: int, stdin: int, out: int, arguments: list[str], environme
         os.dup2(fd, at, inheritable=True)
     os.set_inheritable(program, True)  # an interpreter opens the script a second time, by this number
     os.execve(f"/proc/self/fd/{program}", arguments, environment)
+
+
+_KILL_AFTER = 10.0  # seconds between TERM and KILL
+_EMPTY_SECONDS = 60.0
+
+Wait = Callable[[int, float], "int | None"]
+"""Waits so many seconds for a process; gives its status, or `None`."""
+
+
+class HookContext(NamedTuple):
+    """Which script runs, and for which job."""
+
+    word: str  # `prologue` or `epilogue`
+    path: str
+    launch: Launch
+    node: str
+    node_file: str
+
+    def arguments(self) -> list[str]:
+        """OAR's four: job, user, node file, walltime."""
+        launch = self.launch
+        return [str(launch.job), launch.user, self.node_file, str(launch.walltime)]
+
+    def body(self) -> Body:
+        """The job as JSON, without what is the user's own business."""
+        fields = {**self.launch.body(), "hook": self.word, "node": self.node}
+        return {name: value for name, value in fields.items() if name not in {"secret", "environment", "command"}}
+
+
+def run_hook(context: HookContext, driver: CgroupDriver, wait: Wait) -> ScriptProblem | None:
+    """Run a script to its end or its deadline; return what went wrong, if anything did."""
+    job, path, seconds = context.launch.job, context.path, context.launch.hooks.timeout
+    variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": context.word}
+    try:
+        group = driver.create(f"{context.word}.{job}", CgroupLimits())
+        pid = start(path, context.arguments(), context.body(), variables, group.join)
+    except UntrustedScript as error:
+        return ScriptProblem(str(error), UNUSABLE)
+    except (CgroupError, OSError) as error:
+        return ScriptProblem(f"{path}: {error}", "")
+    status = wait(pid, seconds)
+    if status is None:
+        group.signal(signal.SIGTERM)
+        wait(pid, _KILL_AFTER)
+    group.kill()
+    if group.wait_empty(_EMPTY_SECONDS):
+        group.remove()
+    if status is None:
+        return ScriptProblem(f"{path} did not end within {seconds} s", TIMEOUT)
+    return ScriptProblem(f"{path} ended with {describe_exit(status)}", EXIT) if status else None

@@ -32,7 +32,7 @@ from oarlock.node.attempt.command import (
 )
 from oarlock.node.attempt.identity import User, become_temporarily, return_to_root
 from oarlock.node.attempt.link import receive_with_fd
-from oarlock.node.cgroup.drivers import JobCgroup, join_cgroup
+from oarlock.node.cgroup.base import JobCgroup, join_cgroup
 from oarlock.node.wire.channel import encode_body
 
 _NUMBER = struct.Struct("=I")

@@ -10,20 +10,18 @@ import os
 import signal
 import time
 
-from oarlock.node.attempt import command, hooks, logind, site_script
-from oarlock.node.attempt.children import ChildProcesses
+from oarlock.node.attempt import command, job_cgroup, logind, site_script, spool
+from oarlock.node.attempt.children import ChildProcesses, NoteWriter, format_note
 from oarlock.node.attempt.command import CannotStart
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import AccountCache
+from oarlock.node.attempt.job_cgroup import ManagerUnusable
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
 from oarlock.node.attempt.link import ProgramLink, drain, receive_with_fd
-from oarlock.node.attempt.signals import NoteWriter, choose_targets, format_note
 from oarlock.node.attempt.spawner import SpawnerVanished
-from oarlock.node.cgroup import confinement
-from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
-from oarlock.node.cgroup.site import ManagerUnusable
-from oarlock.node.program import spool
-from oarlock.node.program.spool import SpoolEntry
+from oarlock.node.attempt.spool import SpoolEntry
+from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup
+from oarlock.node.cgroup.signals import choose_targets
 from oarlock.node.wire.channel import BadFrame, Body, Frame, encode_body
 from oarlock.node.wire.messages import (
     BAD,
@@ -135,8 +133,8 @@ class Supervisor:
 
     def _make_cgroup(self) -> None:
         try:
-            self._group = confinement.make_cgroup(self._launch, self._driver, self._settings.node)
-            self._launch = confinement.drop_undenied_devices(self._launch, self._driver)
+            self._group = job_cgroup.make_cgroup(self._launch, self._driver, self._settings.node)
+            self._launch = job_cgroup.drop_undenied_devices(self._launch, self._driver)
         except (CgroupError, OSError) as error:
             self._blame_manager("CPUSET_ERROR", error)
             raise CannotStart("CPUSET_ERROR", str(error)) from error
@@ -227,8 +225,8 @@ class Supervisor:
         """Run a script of the site, if there is one; return what went wrong."""
         if not path:
             return None
-        context = hooks.HookContext(word, path, self._launch, self._settings.node, self._files.nodes)
-        return hooks.run(context, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+        context = site_script.HookContext(word, path, self._launch, self._settings.node, self._files.nodes)
+        return site_script.run_hook(context, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
@@ -430,7 +428,7 @@ class Supervisor:
         if group.wait_empty(0):
             return True
         self._link.flush_now()
-        return confinement.kill_and_wait(group)
+        return job_cgroup.kill_and_wait(group)
 
     def _send_report(self) -> None:
         body = sign_report(self._report._replace(suspended=self._lease.suspended), self._launch.secret)

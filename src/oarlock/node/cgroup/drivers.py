@@ -1,105 +1,32 @@
-"""Drivers that confine jobs: which one this kernel offers, and what every one can do.
+"""Which driver this machine offers for the groups of jobs, and our part of systemd's tree.
 
-Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each. Where
-systemd owns the tree the root is a scope that it leaves to us (`scope.py`).
+Where systemd is PID 1 the cgroup tree is its own, but for what it delegates: a scope. It outlives the login that made
+it, and goes by itself when its last process ends.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from typing import Callable, NamedTuple, Protocol
 
-from oarlock.node.sources.files import Values
-from oarlock.node.wire.messages import CgroupLimits
+from oarlock.node.cgroup.base import ROOT, CgroupDriver, CgroupMounts, read, wait_until, write
+from oarlock.node.sources.files import UNIFIED, parse_hierarchies
 
-ROOT = "oarlock"
-
-
-class CgroupError(Exception):
-    """A group that could not be made, frozen or emptied; the text is a sentence for the event."""
-
-
-class JobCgroup(Protocol):
-    """The processes of one job, or of one script of the site, and their limits."""
-
-    path: str  # below the root of every hierarchy, for OAR_CPUSET
-    procs_files: tuple[str, ...]  # the `cgroup.procs` files that a process joins by
-    return_files: tuple[str, ...]  # those by which it returns to the supervisors' groups; empty: it cannot
-
-    def join(self) -> None:
-        """Put the calling process in; everything it starts is in as well."""
-
-    def pids(self) -> list[int]:
-        """List the processes inside."""
-
-    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
-        """Send a signal to everything inside, or to those of it in `pids`; never to anybody else."""
-
-    def freeze(self) -> None:
-        """Freeze everything inside; raise `CgroupError` if that takes too long."""
-
-    def thaw(self) -> None:
-        """Resume what was frozen."""
-
-    def kill(self) -> None:
-        """Send KILL to everything inside, frozen or not; those that fork meanwhile do not escape."""
-
-    def wait_empty(self, seconds: float) -> bool:
-        """Wait until nothing is inside."""
-
-    def counters(self) -> Values:
-        """Return what was used so far, under the names of the samples; what cannot be read is absent."""
-
-    def remove(self) -> None:
-        """Remove the empty group."""
-
-
-class Freezable(Protocol):
-    """What can be frozen as a whole."""
-
-    def freeze(self) -> None:
-        """Stop everything inside."""
-
-    def thaw(self) -> None:
-        """Resume what was frozen."""
-
-
-class CgroupDriver(Protocol):
-    """Makes groups of one kind."""
-
-    kind: str
-    missing: tuple[str, ...]  # what it cannot limit here
-
-    def create(self, name: str, limits: CgroupLimits) -> JobCgroup:
-        """Make a group. One left over by an earlier attempt is emptied and made anew."""
-
-    def leave(self) -> None:
-        """Remove the root of this node if no group is left in it."""
-
-
-class CgroupMounts(NamedTuple):
-    """Where the hierarchies are: one path a v1 controller, and that of the cgroup2 tree."""
-
-    v1: dict[str, str]
-    v2: str | None
+SLICE = "oarlock.slice"
+SUPERVISORS = "supervisors"
+_SECONDS = 8.0  # the server waits for us meanwhile
+_TRIES, _PAUSE = 3, 0.2
 
 
 def mounts(mountinfo: str) -> CgroupMounts:
     """Read `/proc/self/mountinfo`. Several mounts of one hierarchy are one; the first counts."""
-    v1: dict[str, str] = {}
-    v2 = None
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        where, (kind, _, options) = left.split()[4], right.split()[:3]
-        if kind == "cgroup2":
-            v2 = v2 or where
-        elif kind == "cgroup":
-            for option in options.split(","):
-                v1.setdefault(option, where)
-    return CgroupMounts(v1, v2)
+    places: dict[str, str] = {}
+    for hierarchy in parse_hierarchies(mountinfo, wanted=None):
+        for controller in hierarchy.controllers:
+            places.setdefault(controller, hierarchy.root)
+    v2 = places.pop(UNIFIED, None)
+    return CgroupMounts(places, v2)
 
 
 def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> CgroupDriver:
@@ -107,15 +34,14 @@ def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> Cgrou
 
     `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
     """
-    from oarlock.node.cgroup import scope
     from oarlock.node.cgroup.processes import ProcessTreeDriver
     from oarlock.node.cgroup.v1 import V1Driver
     from oarlock.node.cgroup.v2 import V2Driver
 
     try:
         if mounts.v2 and unified(mounts):
-            scope_path = scope.path(node) if os.path.isdir(mounts.v2 + scope.path(node)) else ""
-            return V2Driver(mounts.v2, node, scope=scope_path, pretended=pretended)
+            scope = scope_path(node) if os.path.isdir(mounts.v2 + scope_path(node)) else ""
+            return V2Driver(mounts.v2, node, scope=scope, pretended=pretended)
         if mounts.v1:
             return V1Driver(mounts, node, pretended=pretended)
     except OSError:
@@ -157,165 +83,93 @@ def leave_login_session(node: str, mounts: CgroupMounts, *, systemd: bool) -> No
 
 
 def _in_scope(base: str, node: str) -> bool:
-    from oarlock.node.cgroup import scope
-
     try:
-        scope.enter(base, node)
+        enter_scope(base, node)
     except OSError:
         return False
     return True
 
 
-def read(path: str) -> str:
-    """Read a small file of the kernel."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(fd, 1 << 16):
-            parts.append(part)
-    finally:
-        os.close(fd)
-    return b"".join(parts).decode()
+def scope_path(node: str) -> str:
+    """Return the path of a node's scope below the root of the tree."""
+    return f"/{SLICE}/oarlock-{node}.scope"
 
 
-def write(path: str, text: str) -> None:
-    """Write a value into a file of the kernel, in one piece."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+def enter_scope(base: str, node: str) -> None:
+    """Move the calling process into the scope of a node, which is made if need be; `OSError` where that cannot be.
 
-
-def parse_cpu_list(text: str) -> list[int]:
-    """Read a list of CPUs as the kernel writes it: `0-3,8`."""
-    cpus: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        if first:
-            cpus.extend(range(int(first), int(last or first) + 1))
-    return cpus
-
-
-def select_cpus(cpus: tuple[int, ...], available: list[int], *, pretended: bool) -> list[int]:
-    """Return the CPUs of a job among those there are; all of them if it named none.
-
-    On a pretended node numbers are taken modulo the CPUs of the machine. On a real one that would hide a wrong
-    `cpuset` and let two jobs share a CPU, so a number that is not there raises `CgroupError`.
+    The scope of an earlier program is there as long as a job of it runs. It may go in the moment in which we come, and
+    its name is free again a moment later: so there is a second try and a third.
     """
-    if pretended:
-        return sorted({available[cpu % len(available)] for cpu in cpus} or available)
-    if missing := sorted(set(cpus).difference(available)):
-        raise CgroupError(
-            f"the job's resources name CPU {format_cpu_list(missing)}, "
-            f"but this node has CPU {format_cpu_list(available)} for jobs: "
-            "correct their property `cpuset`"
-        )
-    return sorted(set(cpus) or available)
+    end = time.monotonic() + _SECONDS
+    for _ in range(_TRIES):
+        try:
+            _join(base + scope_path(node))
+        except FileNotFoundError:
+            _make_and_join(base, node, end - time.monotonic())
+        if _is_in(os.getpid(), node):
+            return
+        time.sleep(_PAUSE)
+    raise OSError(f"systemd does not give us {scope_path(node)}")
 
 
-def format_cpu_list(cpus: list[int]) -> str:
-    """Write sorted CPU numbers as the kernel does: `0-3,8`."""
-    runs: list[list[int]] = []
-    for cpu in cpus:
-        if runs and cpu == runs[-1][-1] + 1:
-            runs[-1].append(cpu)
-        else:
-            runs.append([cpu])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def join_cgroup(procs_files: tuple[str, ...]) -> None:
-    """Put the calling process into a group by its `cgroup.procs` files."""
-    for path in procs_files:
-        write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
-
-
-def processes(path: str) -> list[int]:
-    """List the processes of a group; none if it is gone."""
+def _join(scope: str) -> None:
+    """Enter the supervisors' group: a cgroup2 group that enables controllers for its children may hold no process."""
     try:
-        return [int(pid) for pid in read(path + "/cgroup.procs").split()]
-    except (FileNotFoundError, OSError):
-        return []
+        os.mkdir(f"{scope}/{SUPERVISORS}")
+    except FileExistsError:
+        pass
+    write(f"{scope}/{SUPERVISORS}/cgroup.procs", "0")
 
 
-@contextmanager
-def frozen(group: Freezable) -> Iterator[None]:
-    """Freeze a group for the time of the context; one that cannot be frozen is left as it is."""
+def _make_and_join(base: str, node: str, seconds: float) -> None:
+    """Have systemd run a process that keeps the scope alive until we are in it."""
+    reading, writing = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        _hold_scope(reading, node)
     try:
-        group.freeze()
-    except (CgroupError, OSError):
-        yield
-        return
-    try:
-        yield
+        wait_until(lambda: _is_in(holder, node) or _ended(holder), seconds)
+        if _is_in(holder, node):
+            _join(base + scope_path(node))
     finally:
-        group.thaw()
+        os.close(reading)
+        os.close(writing)
+        _reap(holder)
 
 
-def allowed_processes() -> int:
-    """Return how many processes and threads all jobs of this machine may have together: the rest is for the system."""
-    total = min(int(read(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max"))
-    return total * 3 // 4
+def _hold_scope(reading: int, node: str) -> None:
+    """Become `cat`, in the scope: it ends when our end of its pipe is closed."""
+    try:
+        os.dup2(reading, 0)
+        os.execvp("systemd-run", scope_command(node))  # noqa: S607 - where it is differs between systems
+    finally:
+        os._exit(127)
 
 
-def remove(path: str) -> None:
-    """Remove an empty group with the groups below it. The kernel may need a moment after the last process."""
-    for _ in range(50):
-        try:
-            os.rmdir(path)
-        except FileNotFoundError:
-            return
-        except OSError:
-            _remove_below(path)
-            time.sleep(0.01)
-        else:
-            return
-    raise CgroupError(f"{path} is empty but cannot be removed")
+def scope_command(node: str) -> list[str]:
+    """Return the command that makes the scope.
 
-
-def _remove_below(path: str) -> None:
-    for entry in list(os.scandir(path)):
-        if entry.is_dir(follow_symlinks=False):
-            _remove_below(entry.path)
-            try:
-                os.rmdir(entry.path)
-            except OSError:
-                pass
-
-
-def current_procs_files(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
-    """Return the `cgroup.procs` of the groups that a process is in, from its `/proc/PID/cgroup`; `bases` by controller.
-
-    The line of the cgroup2 tree names no controller.
+    Without TasksMax, systemd's default (15 % of the machine's processes) would limit all jobs together.
     """
-    files: list[str] = []
-    for line in memberships.splitlines():
-        _, controllers, path = line.split(":", 2)
-        base = next((bases[name] for name in controllers.split(",") if name in bases), None)
-        if base is not None:
-            files.append(f"{base}{path.rstrip('/')}/cgroup.procs")
-    return tuple(files)
+    properties = ("Delegate=yes", "TasksMax=infinity", f"Description=Jobs of {node}")
+    words = ["systemd-run", "--quiet", "--collect", "--scope", f"--slice={SLICE}", f"--unit=oarlock-{node}.scope"]
+    return [*words, *(f"--property={setting}" for setting in properties), "cat"]
 
 
-def retry_if_vanished(step: Callable[[], None]) -> None:
-    """Retry a step when a directory vanished under it: a program that ends removes the roots it finds empty."""
-    for _ in range(10):
-        try:
-            step()
-        except FileNotFoundError:
-            time.sleep(0.001)
-        else:
-            return
-    step()
+def _is_in(pid: int, node: str) -> bool:
+    try:
+        lines = read(f"/proc/{pid}/cgroup").splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("0::" + scope_path(node)) for line in lines)
 
 
-def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Poll `done()` with growing pauses; return false if it is not true within `seconds`."""
-    end, pause = time.monotonic() + seconds, 0.0005
-    while not done():
-        if time.monotonic() >= end:
-            return False
-        time.sleep(pause)
-        pause = min(pause * 2, 0.1)
-    return True
+def _ended(pid: int) -> bool:
+    """Return whether a child has ended; it stays a zombie until `_reap`."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _reap(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

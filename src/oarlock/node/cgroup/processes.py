@@ -11,10 +11,10 @@ import resource
 import signal
 from collections.abc import Collection
 
-from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import CgroupError, parse_cpu_list, read, select_cpus, wait_until
+from oarlock.node.cgroup.base import ONLINE_CPUS, CgroupError, read, select_cpus, wait_until
+from oarlock.node.cgroup.signals import send
 from oarlock.node.sources.cpu import times
-from oarlock.node.sources.files import Values
+from oarlock.node.sources.files import Values, cpu_list
 from oarlock.node.wire.messages import CgroupLimits
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -138,7 +138,7 @@ class ProcessTreeDriver:
         self._root, self._pretended = f"/{node}", pretended
 
     def create(self, name: str, limits: CgroupLimits) -> ProcessTree:
-        there = sorted(os.sched_getaffinity(0)) or parse_cpu_list(read("/sys/devices/system/cpu/online"))
+        there = sorted(os.sched_getaffinity(0)) or cpu_list(read(ONLINE_CPUS).encode())
         cpus = set(select_cpus(limits.cpus, there, pretended=self._pretended))
         path = f"{self._root}/{name}"
         wait_until(lambda: _end_leftovers(path), _LEFTOVER_SECONDS)

@@ -7,8 +7,8 @@ import signal
 import stat
 from collections.abc import Collection
 
-from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import (
+from oarlock.node.cgroup.base import (
+    ONLINE_CPUS,
     ROOT,
     CgroupError,
     CgroupMounts,
@@ -17,7 +17,6 @@ from oarlock.node.cgroup.drivers import (
     format_cpu_list,
     frozen,
     join_cgroup,
-    parse_cpu_list,
     processes,
     read,
     remove,
@@ -26,9 +25,9 @@ from oarlock.node.cgroup.drivers import (
     wait_until,
     write,
 )
-from oarlock.node.cgroup.hierarchies import UNIFIED
+from oarlock.node.cgroup.signals import send
 from oarlock.node.cgroup.v2 import V2Tree, leave
-from oarlock.node.sources.files import Values
+from oarlock.node.sources.files import UNIFIED, Values, cpu_list
 from oarlock.node.sources.final import read_counters
 from oarlock.node.wire.messages import CgroupLimits
 
@@ -135,8 +134,8 @@ class V1Driver:
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         retry_if_vanished(self._prepare)
         self._memberships, self._return_files_cache = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
-        self._available_cpus = parse_cpu_list(
-            read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else "/sys/devices/system/cpu/online")
+        self._available_cpus = cpu_list(
+            read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else ONLINE_CPUS).encode()
         )
 
     def _held_by(self) -> str:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection
 from types import ModuleType
 
-from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import (
+from oarlock.node.cgroup.base import (
+    ONLINE_CPUS,
     ROOT,
     CgroupError,
     allowed_processes,
@@ -18,7 +18,6 @@ from oarlock.node.cgroup.drivers import (
     format_cpu_list,
     frozen,
     join_cgroup,
-    parse_cpu_list,
     processes,
     read,
     remove,
@@ -26,10 +25,9 @@ from oarlock.node.cgroup.drivers import (
     select_cpus,
     write,
 )
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values
+from oarlock.node.cgroup.signals import send
+from oarlock.node.sources.files import UNIFIED, Values, cpu_list, word_values
 from oarlock.node.sources.final import read_counters
-from oarlock.node.sources.parse import word_values
 from oarlock.node.wire.messages import CgroupLimits
 
 WANTED = ("cpuset", "cpu", "memory", "pids", "io")
@@ -153,7 +151,7 @@ class V2Driver:
         if _device_filter().works():
             have.add("devices")
         self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
-        self._available_cpus = parse_cpu_list(read_cpus(base + self._root))
+        self._available_cpus = cpu_list(read_cpus(base + self._root).encode())
         self._return_files = current_procs_files({"": base}, read("/proc/self/cgroup"))
 
     def _prepare(self) -> None:
@@ -225,4 +223,4 @@ def read_cpus(root: str) -> str:
     try:
         return read(root + "/cpuset.cpus.effective")
     except OSError:
-        return read("/sys/devices/system/cpu/online")
+        return read(ONLINE_CPUS)

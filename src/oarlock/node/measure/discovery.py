@@ -12,10 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy
 from oarlock.node.measure import inotify
 from oarlock.node.measure.layout import OARLOCK, CgroupIdentity, CgroupLayout, match
-from oarlock.node.sources.files import is_exhausted
+from oarlock.node.sources.files import UNIFIED, Hierarchy, is_exhausted
 
 log = logging.getLogger(__name__)
 

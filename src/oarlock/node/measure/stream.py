@@ -174,11 +174,11 @@ def _sent(sample: Sample) -> bytes:
 
 def make_node_sampler(node: str) -> Sampler:
     """Build the sampler of an Oarlock node: its own jobs only, cheap sources. Imports late, to keep launches fast."""
-    from oarlock.node.cgroup.hierarchies import of_this_machine
     from oarlock.node.measure import layout
     from oarlock.node.measure.discovery import CgroupFinder
     from oarlock.node.measure.sampler import Sampler
     from oarlock.node.sources.assemble import assemble
+    from oarlock.node.sources.files import mounted_hierarchies
 
     sources = assemble()
-    return Sampler(CgroupFinder([layout.layout_of_node(node)], of_this_machine), sources.job, sources.node)
+    return Sampler(CgroupFinder([layout.layout_of_node(node)], mounted_hierarchies), sources.job, sources.node)

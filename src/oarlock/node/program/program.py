@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oarlock.node import trust
-from oarlock.node.attempt import site_script
-from oarlock.node.cgroup import drivers
-from oarlock.node.program import recovery, spool, supervisor_pool
-from oarlock.node.program.spool import HighestJob, Key
-from oarlock.node.program.start_queue import StartQueue
-from oarlock.node.program.workers import NodeAttempt, Worker, extract_report, key_of, keys_of, tag_of
+from oarlock.node.attempt import site_script, spool
+from oarlock.node.attempt.spool import HighestJob, Key
+from oarlock.node.cgroup import base, drivers
+from oarlock.node.program import recovery, supervisor_pool
+from oarlock.node.program.workers import NodeAttempt, StartQueue, Worker, extract_report, key_of, keys_of, tag_of
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -34,7 +33,6 @@ from oarlock.node.wire.channel import (
     Frame,
     encode_body,
 )
-from oarlock.node.wire.mac import fingerprint
 from oarlock.node.wire.messages import (
     BAD,
     NOT_NOW,
@@ -44,6 +42,7 @@ from oarlock.node.wire.messages import (
     UNKNOWN,
     NodeRequestRefused,
     NodeSettings,
+    fingerprint,
     why_not_permitted,
 )
 
@@ -73,9 +72,7 @@ class Sampling(Protocol):
 class NodeProgram:
     """One node, one channel."""
 
-    def __init__(
-        self, settings: NodeSettings, driver: drivers.CgroupDriver, boot: str, launcher: socket.socket
-    ) -> None:
+    def __init__(self, settings: NodeSettings, driver: base.CgroupDriver, boot: str, launcher: socket.socket) -> None:
         self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
         self._attempts: dict[Key, NodeAttempt] = {}
         self._unsigned: dict[Key, recovery.UnsignedEntry] = {}  # spool files with another key's MAC
@@ -188,7 +185,7 @@ class NodeProgram:
             "cgroups": self._driver.kind,
             "missing": list(self._driver.missing),
             "cpus": len(os.sched_getaffinity(0)),
-            "processes": drivers.allowed_processes(),
+            "processes": base.allowed_processes(),
             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "python": ".".join(map(str, sys.version_info[:3])),
             "uid": os.geteuid(),
@@ -515,7 +512,7 @@ def main(settings: NodeSettings, read_fd: int, write_fd: int) -> None:
     except trust.UnsafeDirectory as unsafe:
         sys.exit(f"this node cannot be used safely: {unsafe}")
     recovery.take_over(settings.spool)
-    boot = drivers.read("/proc/sys/kernel/random/boot_id").strip()
+    boot = base.read("/proc/sys/kernel/random/boot_id").strip()
     launcher = supervisor_pool.start_launcher(
         settings, lambda: drivers.detect_driver(settings.node, pretended=settings.pretended), boot
     )

@@ -11,13 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from oarlock.node.attempt import logind
+from oarlock.node.attempt import job_cgroup, logind, spool
 from oarlock.node.attempt.environment import JobFiles
-from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup import confinement
-from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError
-from oarlock.node.program import spool
-from oarlock.node.program.spool import Key, SpoolEntry
+from oarlock.node.attempt.spool import Key, SpoolEntry
+from oarlock.node.cgroup.base import CgroupDriver, CgroupError
+from oarlock.node.cgroup.signals import send
 from oarlock.node.wire.channel import REQUEST, Body, encode_frame
 from oarlock.node.wire.messages import LOST, NodeRequestRefused, NodeSettings, Report, parse_launch, sign_report
 
@@ -192,7 +190,7 @@ def _write_lost_report(
     for path in JobFiles.of(settings.runtime, spool.entry_name(entry.key)):
         spool.remove(path)
     try:
-        confinement.end_leftovers(launch, driver, settings.node)
+        job_cgroup.end_leftovers(launch, driver, settings.node)
     except (CgroupError, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
     return report, launch.secret

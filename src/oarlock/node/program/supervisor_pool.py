@@ -14,12 +14,11 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from oarlock.node.attempt import notice
+from oarlock.node.attempt import notice, spool
 from oarlock.node.attempt.link import ProgramLink, receive_with_fd
 from oarlock.node.attempt.supervisor import Supervisor
 from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import CgroupDriver
-from oarlock.node.program import spool
+from oarlock.node.cgroup.base import CgroupDriver
 from oarlock.node.wire.channel import BadFrame, Frame
 from oarlock.node.wire.messages import (
     BAD,

@@ -6,22 +6,19 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oarlock.node.sources import disks, ipmi, nvml, perf
+from oarlock.node.sources import gpu, machine, perf, sensors
 from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.cpu import CpuSource
-from oarlock.node.sources.disks import DiskSource
 from oarlock.node.sources.gpu import JobGpuSource, NodeGpuSource, NvidiaGpus
-from oarlock.node.sources.machine import CoreSource, MachineSource
+from oarlock.node.sources.machine import CoreSource, DiskSource, MachineSource
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
 from oarlock.node.sources.perf import PerfSource
-from oarlock.node.sources.pids import PidsSource
-from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.probe import JobSource, NodeSource
 from oarlock.node.sources.processes import ProcessSource
-from oarlock.node.sources.rapl import RaplSource
+from oarlock.node.sources.sensors import RaplSource, TemperatureSource
 from oarlock.node.sources.steps import StepSource
-from oarlock.node.sources.temperature import TemperatureSource
+from oarlock.node.sources.tasks import PidsSource, PressureSource
 
 if TYPE_CHECKING:
     from oarlock.node.sources.redfish import RedfishController
@@ -39,7 +36,7 @@ class SourceOptions(NamedTuple):
 
     scratch: Sequence[str] = ("/scratch",)
     perf_events: Sequence[str] = perf.DEFAULT
-    nvidia_library: str = nvml.LIBRARY
+    nvidia_library: str = gpu.NVML_LIBRARY
     ipmi_command: Sequence[str] | None = None  # None: the first that is installed
     redfish: RedfishController | None = None
 
@@ -64,7 +61,7 @@ def assemble(names: Iterable[str] = USUAL, options: SourceOptions | None = None)
 
 
 def _add_gpus(sources: EnabledSources, options: SourceOptions) -> None:
-    library = nvml.load(options.nvidia_library)
+    library = gpu.load_nvml(options.nvidia_library)
     if library:
         gpus = NvidiaGpus(library)
         sources.job.append(JobGpuSource(gpus))
@@ -72,9 +69,9 @@ def _add_gpus(sources: EnabledSources, options: SourceOptions) -> None:
 
 
 def _add_ipmi(sources: EnabledSources, options: SourceOptions) -> None:
-    command = options.ipmi_command or ipmi.installed()
+    command = options.ipmi_command or sensors.installed_ipmi()
     if command:
-        sources.node.append(ipmi.source(command))
+        sources.node.append(sensors.ipmi_source(command))
     else:
         log.info("no program for IPMI is installed: power is not measured by it")
 
@@ -101,7 +98,7 @@ _MAKERS: dict[str, Callable[[EnabledSources, SourceOptions], None]] = {
     "machine": lambda sources, _: sources.node.append(MachineSource()),
     "cores": lambda sources, _: sources.node.append(CoreSource()),
     "disk": lambda sources, _: sources.node.append(DiskSource()),
-    "filesystem": lambda sources, _: sources.node.append(disks.filesystems()),
+    "filesystem": lambda sources, _: sources.node.append(machine.filesystems()),
     "network": lambda sources, _: sources.node.append(NetworkSource()),
     "infiniband": lambda sources, _: sources.node.append(InfinibandSource()),
     "lustre": lambda sources, _: sources.node.append(LustreSource()),

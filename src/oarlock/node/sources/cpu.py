@@ -6,10 +6,18 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_record, read_seldom
+from oarlock.node.sources.files import (
+    UNIFIED,
+    Values,
+    close_all,
+    cpu_list,
+    open_all,
+    open_in,
+    read_record,
+    read_seldom,
+    word_values,
+)
 from oarlock.node.sources.metrics import series
-from oarlock.node.sources.parse import cpu_list, word_values
 from oarlock.node.sources.probe import Probe, ProbedJob
 
 _NANO, _MICRO = 1e9, 1e6

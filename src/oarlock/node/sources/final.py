@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oarlock.node.sources import blockio, cpu, memory, pids
+from oarlock.node.sources import blockio, cpu, memory, tasks
 from oarlock.node.sources.files import Values
 
 
 def read_counters(directories: Mapping[str, str]) -> Values:
     """Read the counters of a job from its directory for each controller; what cannot be read is absent."""
     values: Values = {}
-    for source in (cpu, memory, pids, blockio):
+    for source in (cpu, memory, tasks, blockio):
         try:
             values.update(source.read_final(directories))
         except (OSError, ValueError):

@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_all, read_record, read_seldom
-from oarlock.node.sources.parse import WordPositions, limit, word_values
+from oarlock.node.sources.files import (
+    UNIFIED,
+    Values,
+    WordPositions,
+    close_all,
+    limit,
+    open_all,
+    read_record,
+    read_seldom,
+    word_values,
+)
 from oarlock.node.sources.probe import Probe, ProbedJob
 
 _NUMBER_BYTES, _TEXT_BYTES, _STAT_BYTES = 32, 448, 4096

@@ -1,18 +1,69 @@
-"""Events of the processor and the kernel, counted for each job's cgroup: one group of counters a CPU."""
+"""Events of the processor and the kernel, counted by `perf_event_open` for each job: a group of counters a CPU."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import os
+import platform
+import struct
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources import perf_event
-from oarlock.node.sources.files import Values, close_all, read_once
-from oarlock.node.sources.parse import cpu_list
-from oarlock.node.sources.perf_event import CACHE, HARDWARE, SOFTWARE, EventCounts
+from oarlock.node.sources.files import UNIFIED, Values, close_all, cpu_list, kept, read_once
 from oarlock.node.sources.probe import Probe, ProbedJob
+
+HARDWARE, SOFTWARE, CACHE = 0, 1, 3
+FOR_CGROUP = 4
+"""Flag: the process id is the descriptor of a cgroup's directory."""
+TIMES, GROUP = 1 | 2, 8
+"""Read formats: with the time enabled and running, and all events of a group at once."""
+
+_CLOSE_ON_EXEC = 8
+_ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")
+_SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "ppc64": 319, "s390x": 331, "i686": 336}
+_WORD_BYTES = 8
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class EventCounts(NamedTuple):
+    """One reading of a group. Times are nanoseconds; `running` is less than `enabled` when counters were shared."""
+
+    enabled: int
+    running: int
+    values: tuple[int, ...]
+
+
+def open_event(
+    kind: int, config: int, *, pid: int, cpu: int, leader: int = -1, flags: int = 0, read_format: int = TIMES | GROUP
+) -> int:
+    """Open a counter, counting from now on, in the group of `leader` or as a leader; give its descriptor."""
+    number = _SYSCALLS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
+    attributes = _ATTRIBUTES.pack(kind, _ATTRIBUTES.size, config, 0, 0, read_format, 0, 0, 0, 0)
+    arguments = (number, ctypes.c_char_p(attributes), pid, cpu, leader, ctypes.c_ulong(flags | _CLOSE_ON_EXEC))
+    fd: int = _libc.syscall(*arguments)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return kept(fd)
+
+
+def read_group(leader: int, events: int) -> EventCounts:
+    """Read all events of a group with one call."""
+    words = 3 + events
+    _, enabled, running, *values = struct.unpack(f"={words}Q", os.read(leader, words * _WORD_BYTES))
+    return EventCounts(enabled, running, tuple(values))
+
+
+def scaled(value: int, enabled: int, running: int) -> float | None:
+    """Scale what was counted in part of the time to all of it; None when nothing was counted although it could be."""
+    if running:
+        return value * enabled / running
+    return None if enabled else 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -188,14 +239,14 @@ class EventGroup:
 
     def advance(self, totals: Values) -> None:
         """Add what was counted since the last time, scaled where counters were shared with others."""
-        now = perf_event.read_group(self.leader, len(self.events))
+        now = read_group(self.leader, len(self.events))
         before = self._last
         enabled, running = now.enabled - before.enabled, now.running - before.running
         self.counted = now.running > 0 or now.enabled == 0
         if running == 0 and enabled > 0:
             return  # it had no turn: what it counts next stands for this time too
         for event, value, old in zip(self.events, now.values, before.values or (0,) * len(now.values)):
-            totals[event] = totals.get(event, 0.0) + (perf_event.scaled(value - old, enabled, running) or 0.0)
+            totals[event] = totals.get(event, 0.0) + (scaled(value - old, enabled, running) or 0.0)
         self._last = now
 
     def close(self) -> None:
@@ -235,12 +286,12 @@ def _open_into(groups: list[EventGroup], event: str, cgroup: int, cpu: int) -> N
     if groups:
         try:
             leader = groups[-1].leader
-            fd = perf_event.open_event(kind, config, pid=cgroup, cpu=cpu, leader=leader, flags=perf_event.FOR_CGROUP)
+            fd = open_event(kind, config, pid=cgroup, cpu=cpu, leader=leader, flags=FOR_CGROUP)
         except OSError as error:
             if error.errno not in _DOES_NOT_FIT:
                 raise
         else:
             groups[-1].add(event, fd)
             return
-    fd = perf_event.open_event(kind, config, pid=cgroup, cpu=cpu, flags=perf_event.FOR_CGROUP)
+    fd = open_event(kind, config, pid=cgroup, cpu=cpu, flags=FOR_CGROUP)
     groups.append(EventGroup(event, fd))

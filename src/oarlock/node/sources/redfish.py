@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from oarlock.node.sources.background import BackgroundSource
 from oarlock.node.sources.files import Values
 from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import BackgroundSource
 
 PERIOD_SECONDS = 60.0
 _TIMEOUT_SECONDS = 20

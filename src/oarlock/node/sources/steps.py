@@ -9,9 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.cpu import stat_v2
-from oarlock.node.sources.files import Values, close_all, is_end, open_all
+from oarlock.node.sources.files import UNIFIED, Values, close_all, is_end, open_all
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, ProbedJob
 

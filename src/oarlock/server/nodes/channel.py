@@ -17,7 +17,7 @@ from typing import Any
 import oarlock.node
 from oarlock.job.run.reports import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.wire import loader
+from oarlock.node.program import loader
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,

@@ -27,8 +27,7 @@ from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.unknown import UnknownAttempt
 from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.mac import fingerprint
-from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, verify_report
+from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, fingerprint, verify_report
 from oarlock.server.nodes.channel import NodeChannel
 from oarlock.server.nodes.command import NodeCommand
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from oarlock.config import Config
 from oarlock.job.run import final_usage
+from oarlock.measure.batch import JobFacts
 from oarlock.measure.exposition import CONTENT_TYPE
 from oarlock.measure.live import LiveUsage, MeasuredUsage
-from oarlock.measure.owners import JobFacts
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.model.resource import ResourceState
 from oarlock.node.sources.metrics import series

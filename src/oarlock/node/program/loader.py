@@ -41,7 +41,7 @@ def marker(nonce: str) -> bytes:
 def pack_program(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
     """Make what is sent after the marker: a length, then this module, the others and the settings, compressed."""
     start = f"\nstart({sources!r}, {settings!r})\n"
-    data = zlib.compress((sources["oarlock.node.wire.loader"] + start).encode(), 6)
+    data = zlib.compress((sources["oarlock.node.program.loader"] + start).encode(), 6)
     return b"%d\n" % len(data) + data
 
 
@@ -55,7 +55,7 @@ def installable(
 ) -> str:
     """Make the file that a site puts on its nodes; `fixed` are the settings that no server can change there."""
     head = f"#!{python} -IS\n# {about}\n"
-    return f"{head}{sources['oarlock.node.wire.loader']}\nserve_installed({sources!r}, {fixed!r}, {fingerprint!r})\n"
+    return f"{head}{sources['oarlock.node.program.loader']}\nserve_installed({sources!r}, {fixed!r}, {fingerprint!r})\n"
 
 
 class SourceImporter:

@@ -1,6 +1,6 @@
-"""A site's own program in place of the cgroup step.
+"""Make, empty and remove the cgroup of a job, or what a site's own program makes in its place.
 
-It is called with `init`, `freeze`, `thaw` or `clean` as its only argument and the job as JSON on stdin. `init` prints
+That program gets `init`, `freeze`, `thaw` or `clean` as its only argument and the job as JSON on stdin. `init` prints
 one JSON object: `join` lists the files that a process writes its number to, `path` is what OAR_CPUSET shall be.
 """
 
@@ -14,11 +14,11 @@ import time
 from collections.abc import Collection
 
 from oarlock.node.attempt import site_script
-from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import CgroupError, join_cgroup, processes, wait_until
+from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup, join_cgroup, processes, wait_until
+from oarlock.node.cgroup.signals import send
 from oarlock.node.sources.files import Values
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import Launch
+from oarlock.node.wire.messages import CgroupLimits, Launch
 
 _LONGEST = 1 << 16
 
@@ -120,3 +120,38 @@ def _object(text: bytes) -> Body:
     except ValueError as error:
         raise CgroupError(f"the site's program printed {text[:60]!r}, which is not JSON") from error
     return value if isinstance(value, dict) else {}
+
+
+_EMPTY_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
+
+
+def make_cgroup(launch: Launch, driver: CgroupDriver, node: str) -> JobCgroup:
+    """Make the group of a job, with its limits."""
+    if launch.hooks.manager:
+        return SiteCgroup(launch, node)
+    return driver.create(launch.cpuset, launch.limits)
+
+
+def drop_undenied_devices(launch: Launch, driver: CgroupDriver) -> Launch:
+    """Drop denied devices that nothing enforces here: CUDA still counts them, so GPU numbers must not shift."""
+    if launch.hooks.manager or "devices" in driver.missing:
+        return launch._replace(limits=launch.limits._replace(deny_devices=()))
+    return launch
+
+
+def kill_and_wait(group: JobCgroup) -> bool:
+    """Kill what is in a group and wait for its end; return whether nothing is left."""
+    group.kill()
+    return group.wait_empty(_PATIENCE_SECONDS)
+
+
+def end_leftovers(launch: Launch, driver: CgroupDriver, node: str) -> None:
+    """End what is left of a job: creating its group again empties it; the site's program returns the old group."""
+    if not launch.hooks.manager:
+        driver.create(launch.cpuset, CgroupLimits()).remove()
+        return
+    group = SiteCgroup(launch, node)
+    if not group.wait_empty(_EMPTY_SECONDS):
+        raise CgroupError(f"processes are left in {group.path}: {group.pids()[:5]}")
+    group.remove()

@@ -17,8 +17,7 @@ import re
 
 from oarlock.node import trust
 from oarlock.node.wire.channel import Body, encode_body
-from oarlock.node.wire.mac import mac_of_bytes, same_mac
-from oarlock.node.wire.messages import SEEN, NodeRequestRefused
+from oarlock.node.wire.messages import SEEN, NodeRequestRefused, mac_of_bytes, same_mac
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
 _SOCKET_SUFFIX = ".control"
