@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.harness import cpu_seconds, figure, ground
+from bench.harness import cpu_seconds, figure, workspace
 from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
@@ -125,7 +125,7 @@ async def ask(path: Path, bodies: list[bytes]) -> list[Any]:
 @contextmanager
 def _server() -> Iterator[Path]:
     """Run a server of its own process on a fresh database, with a cluster that nothing runs on."""
-    with ground() as state:
+    with workspace() as state:
         with open_database(state / "oarlock.db", create=True) as database:
             database.write(_fill)
         program = f"import bench.door; bench.door.serve({str(state)!r})"
@@ -184,13 +184,13 @@ def serve(folder: str) -> None:
     from oarlock.server.http import listen
     from oarlock.server.http.connection import ConnectionLimits
     from oarlock.web.policy import AccessPolicy
-    from tests.web.house import House
+    from tests.web.nodeless_server import NodelessServer
 
     config = Config(server_hostname="127.0.0.1", server_port=0, job_min_uid=1)
     with open_database(Path(folder) / "oarlock.db") as database:
 
         async def run() -> None:
-            core: Any = House(Path(folder), config, database)
+            core: Any = NodelessServer(Path(folder), config, database)
             await listen.answer(
                 core, await listen.listen(core), AccessPolicy.of(config), ConnectionLimits(config.allowed_networks)
             )

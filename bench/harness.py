@@ -96,7 +96,7 @@ def figure(
 
 
 @contextmanager
-def ground() -> Iterator[Path]:
+def workspace() -> Iterator[Path]:
     """Give an empty directory that everybody may enter, in a part of the disk of its own.
 
     An ext4 without a journal passes over every file that was deleted in the last minutes in the same part, whenever one

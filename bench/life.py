@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import door
-from bench.harness import figure, ground
+from bench.harness import figure, workspace
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.node.cgroup import base, drivers
@@ -162,7 +162,7 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
 @contextlib.contextmanager
 def _site() -> Iterator[tuple[Database, Path, str]]:
     user = f"oarlb{os.getpid() % 100000}"
-    with ground() as place:
+    with workspace() as place:
         state = place / "state"
         (state / "home").mkdir(parents=True)
         (state / "home").chmod(0o777)
@@ -198,9 +198,9 @@ def ssh() -> float:
     from tests import bed
     from tests.e2e.cluster import cluster
 
-    with bed.open_directory() as place, bed.accounts() as people:
+    with bed.open_directory() as place, bed.accounts() as two_users:
         settings = {"LOG_LEVEL": 1, "WATCH_FREQUENCY": 10}
-        with cluster(place, people[0], ("",) * _NODES, cores=64 // _NODES, more=settings) as site:
+        with cluster(place, two_users[0], ("",) * _NODES, cores=64 // _NODES, more=settings) as site:
             site.submit_many(["/bin/true"] * _SSH_JOBS)
             site.start()
             begin = _first_start(site.database)

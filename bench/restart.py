@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import door
-from bench.harness import figure, ground
+from bench.harness import figure, workspace
 from bench.life import _cpu_seconds
 from bench.passes import _wait
 from oarlock.client import Client
@@ -51,7 +51,7 @@ def memory() -> float:
 
 @contextmanager
 def _site(run: Callable[[Tx], object], waiting: int) -> Iterator[Path]:
-    with ground() as place:
+    with workspace() as place:
         state = place / "state"
         state.mkdir()
         with open_database(state / "oarlock.db", create=True, marker=state / "oarlock.db.created") as database:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from oarlock.server.nodes import (
     ssh,
 )
 from oarlock.server.nodes.command import NodeCommand
+from tests.waiting import wait_until
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else shutil.which("python3") or "python3"
 
@@ -41,20 +41,7 @@ needs_v1 = pytest.mark.skipif(not Path("/sys/fs/cgroup/memory").is_dir(), reason
 QUICK = Timeouts(connect=15.0, answer=15.0, first_retry=0.1, last_retry=0.5, ping=5.0, idle=300.0)
 
 
-def eventually(done: Callable[[], Any], *, seconds: float = 20.0, what: str = "it") -> Any:
-    """Ask until the answer is true, and give it; fail when time is over.
-
-    What lasts long is asked for less often: other tests need the machine.
-    """
-    begin = time.monotonic()
-    while not (answer := done()):
-        waited = time.monotonic() - begin
-        assert waited < seconds, f"{what} did not happen within {seconds} s"
-        time.sleep(min(0.005 + waited / 20, 0.1))
-    return answer
-
-
-def told(function: Callable[..., Any]) -> Callable[..., None]:
+def run_async(function: Callable[..., Any]) -> Callable[..., None]:
     """Run an `async` test to its end."""
 
     def test(*args: Any, **kwargs: Any) -> None:
@@ -121,7 +108,7 @@ def _end_processes(name: str) -> None:
     """End what a failed test left of an account that is ours alone."""
     with contextlib.suppress(KeyError):
         uid = pwd.getpwnam(name).pw_uid
-        eventually(lambda: not [_end(pid) for pid in _processes_of(uid)], what=f"the end of {name}")
+        wait_until(lambda: not [_end(pid) for pid in _processes_of(uid)], what=f"the end of {name}")
 
 
 def _end(pid: int) -> None:
@@ -153,7 +140,7 @@ def remove_roots(*nodes: str) -> None:
                 with contextlib.suppress(OSError):
                     for pid in (group / "cgroup.procs").read_text().split():
                         os.kill(int(pid), 9)
-                eventually(lambda group=group: _removed(group), seconds=5, what=f"removing {group}")
+                wait_until(lambda group=group: _removed(group), seconds=5, what=f"removing {group}")
     for top in Path("/sys/fs/cgroup").glob("*/oarlock"):
         with contextlib.suppress(OSError):
             top.rmdir()
@@ -174,7 +161,7 @@ def _removed(group: Path) -> bool:
 
 
 @dataclass
-class Outpost:
+class OpenNode:
     """A node under test with its events, and launches made for it."""
 
     node: NodeClient
@@ -236,7 +223,7 @@ class Outpost:
     async def printed(self, job: int, text: str) -> None:
         """Wait until the job has printed something: its own code runs, its traps are set."""
         out = self.home / f"{job}.out"
-        await asyncio.to_thread(eventually, lambda: out.exists() and text in out.read_text(), what=f"printing {text}")
+        await asyncio.to_thread(wait_until, lambda: out.exists() and text in out.read_text(), what=f"printing {text}")
 
     def out(self, job: int) -> str:
         return (self.home / f"{job}.out").read_text()
@@ -246,20 +233,28 @@ class Outpost:
 
 
 @contextlib.asynccontextmanager
-async def outpost(
-    ground: Path, user: str, *, name: str = "", way: NodeCommand | None = None, patience: Timeouts = QUICK, **more: Any
-) -> AsyncIterator[Outpost]:
+async def open_node(
+    workspace: Path,
+    user: str,
+    *,
+    name: str = "",
+    way: NodeCommand | None = None,
+    patience: Timeouts = QUICK,
+    **more: Any,
+) -> AsyncIterator[OpenNode]:
     """Open a node; leave it, and remove what it left in the cgroup hierarchies, at the end."""
     name = name or f"t{secrets.token_hex(4)}"
-    settings = NodeSettings(**{"node": name, "spool": str(ground / "spool"), "runtime": str(ground / "run"), **more})
-    home = ground / "home"
+    settings = NodeSettings(
+        **{"node": name, "spool": str(workspace / "spool"), "runtime": str(workspace / "run"), **more}
+    )
+    home = workspace / "home"
     if not home.exists():
         home.mkdir(parents=True)
         if os.geteuid() == 0:
             shutil.chown(home, user)
-    post: Outpost
+    post: OpenNode
     node = NodeClient(settings, way or local(PYTHON), lambda event: post.hear(event), ConnectionSlots(), patience)
-    post = Outpost(node, settings, user, home)
+    post = OpenNode(node, settings, user, home)
     try:
         post.boot = (await node.hello()).boot
         yield post
@@ -399,7 +394,7 @@ class Machine:
         log = (self.home / "sshd.log").open("wb")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         log.close()
-        eventually(lambda: b"Server listening" in (self.home / "sshd.log").read_bytes(), what="sshd")
+        wait_until(lambda: b"Server listening" in (self.home / "sshd.log").read_bytes(), what="sshd")
 
     def cut_power(self) -> None:
         """End every process of it at once."""
@@ -426,12 +421,12 @@ class Machine:
 
 
 @contextlib.contextmanager
-def rack(ground: Path) -> Iterator[Rack]:
+def rack(workspace: Path) -> Iterator[Rack]:
     """Build a rack; take everything down at the end."""
-    made = Rack(ground, f"r{secrets.token_hex(3)}")
+    made = Rack(workspace, f"r{secrets.token_hex(3)}")
     made.disk.mkdir()
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{ground}/key")
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{workspace}/key")
     _run("ip", "netns", "add", made.name)
     try:
         _run("ip", "-n", made.name, "link", "add", "sw", "type", "bridge")

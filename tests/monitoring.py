@@ -2,8 +2,7 @@
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from oarlock.node.measure.discovery import CgroupDirectory, FoundCgroup
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.sources.files import UNIFIED, Hierarchy, mounted_hierarchies
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT.parent / "shared" / "data" / "monitoring-cases.json"
@@ -105,13 +105,6 @@ def _removed(directory: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
 
 
 def has_cgroups() -> bool:

@@ -12,14 +12,14 @@ from tests import bed
 
 
 @pytest.fixture
-def ground() -> Iterator[Path]:
+def workspace() -> Iterator[Path]:
     """A directory that every account can enter."""
     with bed.open_directory() as path:
         yield path
 
 
 @pytest.fixture(scope="module")
-def shared_ground() -> Iterator[Path]:
+def shared_workspace() -> Iterator[Path]:
     """A directory that every account can enter, for all tests of a module."""
     with bed.open_directory() as path:
         yield path
@@ -33,7 +33,7 @@ def site() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def people() -> Iterator[tuple[str, str]]:
+def two_users() -> Iterator[tuple[str, str]]:
     """Two accounts that may run jobs."""
     with bed.accounts() as names:
         yield names

@@ -10,7 +10,8 @@ import pytest
 
 from oarlock.cli.oarlock import main
 from tests.measure.real import free_port
-from tests.monitoring import ROOT, wait_until
+from tests.monitoring import ROOT
+from tests.waiting import wait_until
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 

@@ -50,10 +50,10 @@ class Cluster(Instance):
 
 @contextlib.contextmanager
 def cluster(
-    ground: Path, user: str, sshd: Sequence[str] = ("", "", ""), *, made_as: type[Cluster] = Cluster, **more: Any
+    workspace: Path, user: str, sshd: Sequence[str] = ("", "", ""), *, made_as: type[Cluster] = Cluster, **more: Any
 ) -> Iterator[Cluster]:
     """Build machines, one for each of `sshd` (settings added to its sshd), and an instance on them."""
-    with bed.rack(ground) as rack:
+    with bed.rack(workspace) as rack:
         for lines in sshd:
             rack.machine(sshd=lines)
         made = made_as(rack, user, **more)

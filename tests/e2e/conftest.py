@@ -11,9 +11,9 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def site(ground, people):
+def site(workspace, two_users):
     """An instance whose server was not started yet."""
-    with instance(ground, people[0], f"e{os.getpid()}x{next(_NUMBERS)}n") as made:
+    with instance(workspace, two_users[0], f"e{os.getpid()}x{next(_NUMBERS)}n") as made:
         yield made
 
 

@@ -17,8 +17,10 @@ from sqlalchemy import make_url
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import accounting, events, jobs, new_jobs, properties, resources
+from oarlock.store.queries import accounting, events, jobs, new_jobs
 from tests import bed
+from tests.clusters import add_nodes
+from tests.waiting import wait_until
 
 SOURCE = Path(__file__).parents[2] / "src"
 SETTINGS = {"NODE_TRANSPORT": "local", "WATCH_FREQUENCY": 1, "JOBDEL_SOFTWALLTIME": 2, "JOBDEL_WALLTIME": 20}
@@ -32,7 +34,7 @@ class Instance:
 
     def __init__(
         self,
-        ground: Path,
+        workspace: Path,
         user: str,
         nodes: Sequence[str],
         *,
@@ -40,12 +42,12 @@ class Instance:
         more: Mapping[str, object] | None = None,
         address: str = "",
     ) -> None:
-        self.state, self.user = ground / "state", user
-        self.home = ground / "home"
+        self.state, self.user = workspace / "state", user
+        self.home = workspace / "home"
         self.home.mkdir()
         self.home.chmod(0o777)
         self.nodes = list(nodes)
-        self.settings = ground / "oar.conf"
+        self.settings = workspace / "oar.conf"
         own = {"SERVER_HOSTNAME": own_address(), "SERVER_PORT": free_port()}
         given = {**SETTINGS, **own, **(more or {}), **_place(address)}
         self.settings.write_text("".join(f'{name}="{value}"\n' for name, value in given.items()))
@@ -53,17 +55,9 @@ class Instance:
         self.state.mkdir()
         place = address or self.state / "oarlock.db"
         self.database = open_database(place, create=True, marker=self.state / "oarlock.db.created")
-        self.database.write(lambda tx: self._add(tx, cores))
-
-    def _add(self, tx: Any, cores: int) -> None:
-        properties.add(tx, "core", int)
-        places = [(name, core) for name in self.nodes for core in range(cores)]
         cpus = sorted(os.sched_getaffinity(0))  # a real node refuses CPU numbers that it does not have
-        rows = [
-            {"network_address": name, "cpuset": cpus[core % len(cpus)], "core": n}
-            for n, (name, core) in enumerate(places)
-        ]
-        resources.add(tx, rows, at=int(time.time()))
+        now = int(time.time())
+        self.database.write(lambda tx: add_nodes(tx, self.nodes, cores=cores, cpus=cpus, at=now))
 
     def start(self) -> None:
         """Start the server. Jobs are submitted before: from then on it alone writes to the database."""
@@ -139,7 +133,7 @@ class Instance:
             return done()
 
         try:
-            bed.eventually(look, seconds=seconds, what="it")
+            wait_until(look, seconds=seconds, what="it")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()[-3000:]}") from error
 
@@ -184,9 +178,9 @@ def _place(address: str) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def instance(ground: Path, user: str, name: str, *, nodes: int = 4, **more: Any) -> Iterator[Instance]:
+def instance(workspace: Path, user: str, name: str, *, nodes: int = 4, **more: Any) -> Iterator[Instance]:
     """An instance of pretended nodes of this machine."""
-    made = Instance(ground, user, [f"{name}{n}" for n in range(1, nodes + 1)], **more)
+    made = Instance(workspace, user, [f"{name}{n}" for n in range(1, nodes + 1)], **more)
     try:
         yield made
     finally:

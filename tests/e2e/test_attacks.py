@@ -69,10 +69,10 @@ def p99(seen: dict[str, Any]) -> float:
 
 
 @pytest.fixture
-def busy_site(ground, people, address) -> Iterator[Instance]:
+def busy_site(workspace, two_users, address) -> Iterator[Instance]:
     """A server with many waiting jobs, and nodes where they run one after the other."""
     more = {"JOB_MIN_UID": 1, "LOG_LEVEL": 2}
-    with instance(ground, people[0], f"a{os.getpid()}n", nodes=4, cores=1, more=more, address=address) as site:
+    with instance(workspace, two_users[0], f"a{os.getpid()}n", nodes=4, cores=1, more=more, address=address) as site:
         site.submit_many(["true"] * WAITING)
         site.start()
         site.until((site.state / "server.sock").exists)
@@ -81,8 +81,8 @@ def busy_site(ground, people, address) -> Iterator[Instance]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, people, attack: str):
-    attacker, victim = people
+def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, two_users, attack: str):
+    attacker, victim = two_users
     quiet_rate, quiet = measured(busy_site, victim)
     with running(busy_site, attacker, attack) as done:
         time.sleep(2)  # until it is in full swing

@@ -23,6 +23,7 @@ from oarlock.store.queries import administration, events, jobs, new_jobs, plans,
 from tests import bed
 from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 
@@ -71,17 +72,17 @@ class Site:
 
 
 @asynccontextmanager
-async def site(ground, user, *, node=NODE, cpus=(0, 1), **settings):
+async def site(workspace, user, *, node=NODE, cpus=(0, 1), **settings):
     given = {"node_transport": NodeTransport.LOCAL, "watch_frequency": 1, "jobdel_softwalltime": 2, **settings}
     config = Config(**given)
-    home = ground / "home"
+    home = workspace / "home"
     home.mkdir()
     home.chmod(0o777)
     try:
-        with serve.open_instance(ground / "state", config) as database:
+        with serve.open_instance(workspace / "state", config) as database:
             rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
-            core = ServerCore(ground / "state", config, database, RealClock(), serve.attempt_key(database))
+            core = ServerCore(workspace / "state", config, database, RealClock(), serve.attempt_key(database))
             running = asyncio.create_task(serve.run(core))
             yield Site(core, user, home)
             core.stopping.set()
@@ -91,9 +92,9 @@ async def site(ground, user, *, node=NODE, cpus=(0, 1), **settings):
         bed.remove_roots(node)
 
 
-def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people):
+def test_a_running_job_is_suspended_resumed_signalled_and_killed(workspace, two_users):
     async def story():
-        async with site(ground, people[0]) as here:
+        async with site(workspace, two_users[0]) as here:
             job = await here.submit("trap 'echo caught > caught' USR1; while :; do sleep 0.05; done")
             await here.until(job, JobState.RUNNING)
             [held] = await here.core.hold([job], by="root", running=True)
@@ -102,7 +103,7 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people)
             await here.core.resume([job], by="root")
             await here.until(job, JobState.RUNNING)
             await here.core.signal([job], 10, by="root")
-            await asyncio.to_thread(bed.eventually, (here.home / "caught").exists)
+            await asyncio.to_thread(wait_until, (here.home / "caught").exists)
             [killed] = await here.core.kill([job], by="root")
             assert killed.done
             await here.until(job, JobState.ERROR)
@@ -114,34 +115,34 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people)
     asyncio.run(story())
 
 
-def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(ground, people, scripts):
+def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(workspace, two_users, scripts):
     state = f"$(cat /sys/fs/cgroup/*/oarlock/{NODE}/*_$1/cgroup.freeze)"
     scripts = {
-        "just_after_suspend_exec_file": Path(script(scripts / "after", f"echo after $1 {state} >> {ground}/told")),
-        "just_before_resume_exec_file": Path(script(scripts / "before", f"echo before $1 {state} >> {ground}/told")),
+        "just_after_suspend_exec_file": Path(script(scripts / "after", f"echo after $1 {state} >> {workspace}/told")),
+        "just_before_resume_exec_file": Path(script(scripts / "before", f"echo before $1 {state} >> {workspace}/told")),
     }
 
     async def story():
-        async with site(ground, people[0], **scripts) as here:
+        async with site(workspace, two_users[0], **scripts) as here:
             job = await here.submit("sleep 600")
             await here.until(job, JobState.RUNNING)
             await here.core.hold([job], by="root", running=True)
             await here.until(job, JobState.SUSPENDED)
             await here.core.resume([job], by="root")
             await here.until(job, JobState.RUNNING)
-            assert (ground / "told").read_text().splitlines() == [f"after {job} 1", f"before {job} 1"]
+            assert (workspace / "told").read_text().splitlines() == [f"after {job} 1", f"before {job} 1"]
             await here.core.kill([job], by="root")
             await here.until(job, JobState.ERROR)
 
     asyncio.run(story())
 
 
-def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people, scripts):
+def test_a_suspend_script_that_takes_too_long_ends_the_job(workspace, two_users, scripts):
     slow = Path(script(scripts / "slow", "sleep 600"))
 
     async def story():
         settings = {"just_after_suspend_exec_file": slow, "suspend_resume_script_timeout": 1}
-        async with site(ground, people[0], **settings) as here:
+        async with site(workspace, two_users[0], **settings) as here:
             job = await here.submit("sleep 600")
             await here.until(job, JobState.RUNNING)
             await here.core.hold([job], by="root", running=True)
@@ -151,9 +152,11 @@ def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people, scrip
     asyncio.run(story())
 
 
-def test_a_real_node_with_a_cpu_number_that_it_does_not_have_is_suspected(ground, people):
+def test_a_real_node_with_a_cpu_number_that_it_does_not_have_is_suspected(workspace, two_users):
     async def story():
-        async with site(ground, people[0], node="localhost", cpus=(4095,), node_transport=NodeTransport.AUTO) as here:
+        async with site(
+            workspace, two_users[0], node="localhost", cpus=(4095,), node_transport=NodeTransport.AUTO
+        ) as here:
             job = await here.submit("true")
             await here.until_states({"Suspected"})
             assert await here.events(job) == ["CPUSET_ERROR"]
@@ -162,20 +165,20 @@ def test_a_real_node_with_a_cpu_number_that_it_does_not_have_is_suspected(ground
     asyncio.run(story())
 
 
-def test_a_pretended_node_takes_cpu_numbers_modulo_the_cpus_there_are(ground, people):
+def test_a_pretended_node_takes_cpu_numbers_modulo_the_cpus_there_are(workspace, two_users):
     async def story():
-        async with site(ground, people[0], cpus=(4095,)) as here:
+        async with site(workspace, two_users[0], cpus=(4095,)) as here:
             job = await here.submit("true")
             await here.until(job, JobState.TERMINATED)
 
     asyncio.run(story())
 
 
-def test_a_job_whose_spawner_was_killed_ends_and_its_node_serves_on(ground, people):
+def test_a_job_whose_spawner_was_killed_ends_and_its_node_serves_on(workspace, two_users):
     async def story():
-        async with site(ground, people[0]) as here:
+        async with site(workspace, two_users[0]) as here:
             job = await here.submit("echo $PPID > parent.new; mv parent.new parent; sleep 600")
-            await asyncio.to_thread(bed.eventually, (here.home / "parent").exists)
+            await asyncio.to_thread(wait_until, (here.home / "parent").exists)
             os.kill(int((here.home / "parent").read_text()), signal.SIGKILL)
             await here.until(job, JobState.ERROR)
             assert "EXIT_VALUE_OAREXEC" in await here.events(job)
@@ -185,11 +188,11 @@ def test_a_job_whose_spawner_was_killed_ends_and_its_node_serves_on(ground, peop
     asyncio.run(story())
 
 
-def test_a_user_who_kills_all_their_processes_takes_no_node_out(ground, people):
+def test_a_user_who_kills_all_their_processes_takes_no_node_out(workspace, two_users):
     async def story():
-        async with site(ground, people[0]) as here:
+        async with site(workspace, two_users[0]) as here:
             attack = await here.submit("touch attacks; while :; do kill -9 -1; done")
-            await asyncio.to_thread(bed.eventually, (here.home / "attacks").exists)
+            await asyncio.to_thread(wait_until, (here.home / "attacks").exists)
             for _ in range(12):
                 job = await here.submit("sleep 600")
                 async with asyncio.timeout(40):
@@ -201,13 +204,13 @@ def test_a_user_who_kills_all_their_processes_takes_no_node_out(ground, people):
     asyncio.run(story())
 
 
-def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(ground, people, scripts):
-    bad = ground / "bad"
+def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(workspace, two_users, scripts):
+    bad = workspace / "bad"
     bad.touch()
     check = script(scripts / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
 
     async def story():
-        async with site(ground, people[0], pingchecker_generic_command=(check,)) as here:
+        async with site(workspace, two_users[0], pingchecker_generic_command=(check,)) as here:
             await here.core.check()
             await here.until_states({"Suspected"})
             bad.unlink()
@@ -217,16 +220,16 @@ def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(gro
     asyncio.run(story())
 
 
-def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(ground, people, scripts):
+def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(workspace, two_users, scripts):
     epilogue = scripts / "epilogue"
-    epilogue.write_text(f"#!/bin/sh\necho $1 >> {ground}/ended\nexit 1\n")
+    epilogue.write_text(f"#!/bin/sh\necho $1 >> {workspace}/ended\nexit 1\n")
     epilogue.chmod(0o755)
 
     async def story():
-        async with site(ground, people[0], server_epilogue_exec_file=epilogue) as here:
+        async with site(workspace, two_users[0], server_epilogue_exec_file=epilogue) as here:
             job = await here.submit("true")
             await here.until(job, JobState.TERMINATED)
-            assert (ground / "ended").read_text() == f"{job}\n"
+            assert (workspace / "ended").read_text() == f"{job}\n"
             assert await here.events(job) == ["SERVER_EPILOGUE_EXIT_CODE_ERROR", "SWITCH_INTO_TERMINATE_STATE"]
             other = await here.submit("true")
             assert "is stopped" in (await here.core.why(other)).says
@@ -246,13 +249,13 @@ async def _until_stopped(here):
 
 
 @pytest.mark.parametrize("transport", [NodeTransport.LOCAL, NodeTransport.AUTO])
-def test_a_wrong_path_stops_the_queues_and_suspects_nobody(ground, people, scripts, transport):
+def test_a_wrong_path_stops_the_queues_and_suspects_nobody(workspace, two_users, scripts, transport):
     """With `local` the server sees it when it starts, else when the node is first reached."""
     path = scripts / "prologue"
     node = f"{NODE}p" if transport is NodeTransport.LOCAL else socket.gethostname()
 
     async def story():
-        async with site(ground, people[0], node=node, node_transport=transport, prologue_exec_file=path) as here:
+        async with site(workspace, two_users[0], node=node, node_transport=transport, prologue_exec_file=path) as here:
             job = await here.submit("true")
             await _until_stopped(here)
             await here.until(job, JobState.WAITING)
@@ -269,15 +272,17 @@ def test_a_wrong_path_stops_the_queues_and_suspects_nobody(ground, people, scrip
     asyncio.run(story())
 
 
-def test_a_prologue_that_refuses_a_job_holds_it_and_one_that_refuses_all_stops_the_queues(ground, people, scripts):
+def test_a_prologue_that_refuses_a_job_holds_it_and_one_that_refuses_all_stops_the_queues(
+    workspace, two_users, scripts
+):
     path = Path(script(scripts / "prologue", "exit 3"))
 
     async def story():
-        async with site(ground, people[0], prologue_exec_file=path) as here:
+        async with site(workspace, two_users[0], prologue_exec_file=path) as here:
             mine = await here.submit("true")
             await here.until(mine, JobState.HOLD)
             assert f"{path} ended with exit 3; `oarresume {mine}` tries again" in (await here.job(mine)).message
-            theirs = await here.submit("true", user=people[1])
+            theirs = await here.submit("true", user=two_users[1])
             await _until_stopped(here)
             await here.until(mine, JobState.WAITING)
             assert {one.properties["state"] for one in await here.core.read(resources.listed)} == {"Alive"}
@@ -290,12 +295,12 @@ def test_a_prologue_that_refuses_a_job_holds_it_and_one_that_refuses_all_stops_t
     asyncio.run(story())
 
 
-def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(ground, people, scripts):
-    prologue = Path(script(scripts / "prologue", f"touch {ground}/ran"))
+def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(workspace, two_users, scripts):
+    prologue = Path(script(scripts / "prologue", f"touch {workspace}/ran"))
     os.chown(prologue, 4242, 4242)
 
     async def story():
-        async with site(ground, people[0], server_prologue_exec_file=prologue) as here:
+        async with site(workspace, two_users[0], server_prologue_exec_file=prologue) as here:
             await _until_stopped(here)
             job = await here.submit("true")
             await _start_queues(here)
@@ -304,14 +309,14 @@ def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(groun
             await here.until(job, JobState.WAITING)
             assert "SERVER_PROLOGUE_ERROR" in await here.events(job)
             assert f"`chown root {prologue}`" in (await here.core.why(job)).says
-            assert not (ground / "ran").exists()
+            assert not (workspace / "ran").exists()
 
     asyncio.run(story())
 
 
-def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_oar_does(ground, people):
+def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_oar_does(workspace, two_users):
     async def story():
-        async with site(ground, people[0]) as here:
+        async with site(workspace, two_users[0]) as here:
             failed = await here.submit("exit 3")
             await here.until(failed, JobState.TERMINATED)
             big = await here.submit("true", "/resource_id=9,walltime=1")
@@ -322,7 +327,7 @@ def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_
                 big: "No enough matching resources (no_matching_slot)",
                 dependant.id: f"Cannot determine scheduling time due to dependency with the job {failed}",
             }
-            await asyncio.to_thread(bed.eventually, lambda: here.core.hopeless == told)
+            await asyncio.to_thread(wait_until, lambda: here.core.hopeless == told)
             rows = [{"network_address": NODE, "cpuset": 0}] * 7
             await here.core.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
             here.core.wake_scheduler()
@@ -332,9 +337,9 @@ def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_
     asyncio.run(story())
 
 
-def test_questions_are_answered_before_and_after_a_submission(ground, people):
+def test_questions_are_answered_before_and_after_a_submission(workspace, two_users):
     async def story():
-        async with site(ground, people[0]) as here:
+        async with site(workspace, two_users[0]) as here:
             long = await here.submit("sleep 600", "/resource_id=2,walltime=1")
             await here.until(long, JobState.RUNNING)
             dry = await here.core.when(here.new("true", "/resource_id=1,walltime=0:10:0"))
@@ -351,16 +356,18 @@ def test_questions_are_answered_before_and_after_a_submission(ground, people):
     asyncio.run(story())
 
 
-def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(ground, people, scripts, monkeypatch):
+def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(
+    workspace, two_users, scripts, monkeypatch
+):
     monkeypatch.setattr(serve, "PERIOD", 0.1)
     broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
 
     async def story(post):
         told = {"mail_smtp_server": post.place, "mail_recipient": ("root@lab.org",)}
-        async with site(ground, people[0], server_prologue_exec_file=broken, **told) as here:
+        async with site(workspace, two_users[0], server_prologue_exec_file=broken, **told) as here:
             job = await here.submit("true")
             await here.until(job, JobState.ERROR)
-            await asyncio.to_thread(bed.eventually, lambda: post.mails)
+            await asyncio.to_thread(wait_until, lambda: post.mails)
             return job
 
     with post_office() as post:
@@ -370,9 +377,9 @@ def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(
     assert "All queues were stopped" in post.mails[0]
 
 
-def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(ground, people):
+def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(workspace, two_users):
     async def story():
-        async with site(ground, people[0], scheduler_job_security_time=0) as there:
+        async with site(workspace, two_users[0], scheduler_job_security_time=0) as there:
             await there.core.write(lambda tx: administration.add_queue(tx, Queue("kept", 5, "conservative")))
             asked = {"long": (1, 100), "short": (1, 40), "wide": (2, 50), "late": (1, 70), "small": (1, 55)}
             jobs_ = {

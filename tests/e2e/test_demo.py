@@ -27,9 +27,9 @@ def taken_port():
 
 
 @pytest.mark.timeout(150)
-def test_the_tour_ends_well_and_shows_every_kind_of_job(people, taken_port):
+def test_the_tour_ends_well_and_shows_every_kind_of_job(two_users, taken_port):
     ran = subprocess.run(
-        [sys.executable, "-m", "oarlock", "demo", "--tour", "--user", people[1]],
+        [sys.executable, "-m", "oarlock", "demo", "--tour", "--user", two_users[1]],
         env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=140, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -40,8 +40,8 @@ def test_the_tour_ends_well_and_shows_every_kind_of_job(people, taken_port):
     assert shown.count("the copy of job 1") == 1  # where in the list depends on when it was made
 
 
-def test_root_lends_an_account_of_its_own_though_there_are_people(people, monkeypatch):
-    monkeypatch.setenv("SUDO_USER", people[0])
+def test_root_lends_an_account_of_its_own_though_there_are_people(two_users, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", two_users[0])
     with demo.lent_account(None) as who:
         lent = pwd.getpwnam(who)
         assert (who, lent.pw_uid >= 1000) == ("oarlock-demo", True)

@@ -16,17 +16,17 @@ _LIKE = ("/dev/full", "/dev/zero", "/dev/random")
 
 
 @pytest.fixture
-def gpus(ground, people):
+def gpus(workspace, two_users):
     """An instance with one node of three GPUs, each with a core of its own."""
     for number, path in enumerate(_LIKE):
         device = Path(path).stat().st_rdev
         try:
-            os.mknod(ground / f"gpu{number}", stat.S_IFCHR | 0o666, device)
+            os.mknod(workspace / f"gpu{number}", stat.S_IFCHR | 0o666, device)
         except PermissionError:
             pytest.skip("devices cannot be made here")
-        (ground / f"gpu{number}").chmod(0o666)
-    device = {"JOB_GPU_DEVICE": f"{ground}/gpu%gpu%"}
-    with instance(ground, people[0], f"g{os.getpid()}n", nodes=1, cores=3, more=device) as made:
+        (workspace / f"gpu{number}").chmod(0o666)
+    device = {"JOB_GPU_DEVICE": f"{workspace}/gpu%gpu%"}
+    with instance(workspace, two_users[0], f"g{os.getpid()}n", nodes=1, cores=3, more=device) as made:
         made.database.write(_number)
         yield made
 
@@ -37,8 +37,8 @@ def _number(tx):
         resources.set_properties(tx, [number + 1], {"gpudevice": number}, at=1)
 
 
-def test_a_job_opens_its_own_gpus_and_no_others(gpus, ground):
-    tries = "; ".join(f"(: < {ground}/gpu{n}) 2> refused && echo {n}" for n in range(3))
+def test_a_job_opens_its_own_gpus_and_no_others(gpus, workspace):
+    tries = "; ".join(f"(: < {workspace}/gpu{n}) 2> refused && echo {n}" for n in range(3))
     command = f"{tries}; echo cuda $CUDA_VISIBLE_DEVICES; echo gpus $OAR_JOB_GPUS"
     jobs = gpus.submit_many([f"{command}; sleep 1"] * 3)
     pair = gpus.submit(command, "/core=2,walltime=1", after=tuple(jobs))  # all three are free then

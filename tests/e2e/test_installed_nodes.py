@@ -23,21 +23,21 @@ def _oarlock(*arguments):
 
 
 @contextlib.contextmanager
-def _installed(ground, user, account):
+def _installed(workspace, user, account):
     """Two machines prepared as `oarlock node install` says; there `account` is who the server is."""
-    with site_directory() as place, bed.rack(ground) as rack:
-        settings = ground / "node.conf"
+    with site_directory() as place, bed.rack(workspace) as rack:
+        settings = workspace / "node.conf"
         settings.write_text(f'OAR_RUNTIME_DIRECTORY="{rack.disk}"\n')
         where = ("--to", place, "--program", place / "node", "--account", account)
-        ran = _oarlock("node", "install", "--key", ground / "key.pub", "--config", settings, *where)
+        ran = _oarlock("node", "install", "--key", workspace / "key.pub", "--config", settings, *where)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert f"install -D -o root -g root -m 755 {place}/node {place}/node" in ran.stdout
         (place / "node").chmod(0o755)
         sudoers = place / "whole"
         sudoers.write_text(f"Defaults env_reset\nDefaults use_pty\n{(place / 'sudoers').read_text()}")  # as Debian's
         sudoers.chmod(0o440)
-        shutil.copy(place / "authorized_keys", ground / "forced")  # sshd reads it as the account
-        keys = f"Match User {account}\n  AuthorizedKeysFile {ground}/forced\n"
+        shutil.copy(place / "authorized_keys", workspace / "forced")  # sshd reads it as the account
+        keys = f"Match User {account}\n  AuthorizedKeysFile {workspace}/forced\n"
         for _ in range(2):
             machine = rack.machine(sshd=keys, over={"/etc/sudoers": sudoers})
             (machine.home / "authorized").write_text("")  # no root key any more
@@ -53,8 +53,8 @@ def _installed(ground, user, account):
             made.close()
 
 
-def test_jobs_run_as_their_users_and_outlive_the_server(ground, people):
-    with _installed(ground, *people) as (site, _):
+def test_jobs_run_as_their_users_and_outlive_the_server(workspace, two_users):
+    with _installed(workspace, *two_users) as (site, _):
         job = site.submit("id -un; until [ -e go ]; do sleep 0.1; done; echo ended", "/network_address=2,walltime=1")
         site.start()
         site.until(lambda: site.job(job).state is JobState.RUNNING)
@@ -63,13 +63,13 @@ def test_jobs_run_as_their_users_and_outlive_the_server(ground, people):
         (site.home / "go").touch()
         site.until(site.all_over)
         assert (site.story(job)[-1], site.attempt(job).number) == ("Terminated", 1)
-        assert (site.home / f"OAR.{job}.stdout").read_text() == f"{people[0]}\nended\n"
+        assert (site.home / f"OAR.{job}.stdout").read_text() == f"{two_users[0]}\nended\n"
 
 
-def test_the_key_opens_nothing_else(ground, people):
-    with _installed(ground, *people) as (site, place):
+def test_the_key_opens_nothing_else(workspace, two_users):
+    with _installed(workspace, *two_users) as (site, place):
         [machine, _] = site.machines
-        ssh = [*site.rack.ssh(), "-l", people[1], machine.address]
+        ssh = [*site.rack.ssh(), "-l", two_users[1], machine.address]
         shell = subprocess.run([*ssh, "id; touch", f"{place}/mine"], input=b"", capture_output=True, timeout=20)
         assert b"uid=" not in shell.stdout
         assert b"OARLOCK installed" in shell.stdout
@@ -80,8 +80,8 @@ def test_the_key_opens_nothing_else(ground, people):
         assert root.returncode == 255
 
 
-def test_nodes_with_an_older_program_are_suspected_and_the_event_says_what_to_do(ground, people):
-    with _installed(ground, *people) as (site, place):
+def test_nodes_with_an_older_program_are_suspected_and_the_event_says_what_to_do(workspace, two_users):
+    with _installed(workspace, *two_users) as (site, place):
         text = (place / "node").read_text()
         (place / "node").write_text(f"{text.rpartition(', ')[0]}, '0123456789ab')\n")
         job = site.submit("true", "/network_address=1,walltime=1")

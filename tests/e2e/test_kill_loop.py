@@ -28,12 +28,12 @@ WAITS = "until [ -e enough ]; do sleep 0.1; done; "  # so that even the last kil
     ],
 )
 def test_every_job_runs_once_and_is_accounted_however_often_the_server_is_killed(
-    ground, people, address, kills, longest, cores
+    workspace, two_users, address, kills, longest, cores
 ):
     seed, kills = int(os.environ.get("KILL_SEED") or random.randrange(2**32)), int(os.environ.get("KILLS") or kills)
     print(f"KILLS={kills} KILL_SEED={seed}")
     chance = random.Random(seed)
-    with cluster(ground, people[0], address=address, cores=cores) as site:
+    with cluster(workspace, two_users[0], address=address, cores=cores) as site:
         sleeps = [f"sleep {chance.uniform(0, longest):.2f}; " for _ in range(JOBS - 1)]
         ids = site.submit_many([f"{one}echo $OAR_JOB_ID >> lines" for one in [WAITS, *sleeps]])
         for number in range(kills):

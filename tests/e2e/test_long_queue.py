@@ -18,9 +18,9 @@ SLOWEST = 10.0
 
 
 @pytest.fixture
-def long_queue(ground, people, request) -> Iterator[Instance]:
+def long_queue(workspace, two_users, request) -> Iterator[Instance]:
     """A server where so many jobs of the first user wait behind a long one, on nodes of one core."""
-    with instance(ground, people[0], f"q{os.getpid()}n", nodes=4, cores=1, more={"JOB_MIN_UID": 1}) as site:
+    with instance(workspace, two_users[0], f"q{os.getpid()}n", nodes=4, cores=1, more={"JOB_MIN_UID": 1}) as site:
         first = site.nodes[0]
         there = f"{{network_address = '{first}'}}/core=1"
         site.submit("sleep 3600", f"{there},walltime=2:0:0")
@@ -35,8 +35,8 @@ def long_queue(ground, people, request) -> Iterator[Instance]:
 
 
 @pytest.mark.parametrize("long_queue", ["elsewhere", "large"], indirect=True)
-def test_a_job_with_room_starts_soon_behind_100000_of_another_user(long_queue: Instance, people):
-    with running(long_queue, people[1], "starts") as seen:
+def test_a_job_with_room_starts_soon_behind_100000_of_another_user(long_queue: Instance, two_users):
+    with running(long_queue, two_users[1], "starts") as seen:
         time.sleep(WINDOW)
     waited = [seconds for _, seconds in seen["seconds"]]
     print(f"\n{len(waited)} jobs waited {max(waited):.2f} s at most, {sum(waited) / len(waited):.2f} s on average")

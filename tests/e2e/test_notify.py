@@ -11,20 +11,20 @@ pytestmark = needs_root
 
 
 @pytest.fixture
-def front(ground, people):
+def front(workspace, two_users):
     name = f"f{os.getpid()}n"
-    with instance(ground, people[0], name, nodes=1, more={"NOTIFY_HOSTNAME": f"{name}1"}) as made:
+    with instance(workspace, two_users[0], name, nodes=1, more={"NOTIFY_HOSTNAME": f"{name}1"}) as made:
         yield made
 
 
-def test_the_owners_program_is_told_of_the_start_and_the_end(front, people):
+def test_the_owners_program_is_told_of_the_start_and_the_end(front, two_users):
     told = front.home / "told"
     program = script(front.home / "tell", f'(id -un; printf "<%s>" "$@"; echo) >> {told}')
     job = front.submit("true", name="fit $(x)", notify=f"exec:{program} -v 'a b'")
     front.start()
     front.until(lambda: front.all_over() and told.exists() and told.read_text().count("\n") == 4)
     who, start, _, end = told.read_text().splitlines()
-    assert who == people[0]
+    assert who == two_users[0]
     assert start == f"<-v><a b><{job}><fit $(x)><START><its command runs on {front.nodes[0]}>"
     assert end == f"<-v><a b><{job}><fit $(x)><END><everything is cleaned>"
     assert "USER_EXEC_NOTIFICATION_ERROR" not in front.events(job)

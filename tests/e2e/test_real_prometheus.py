@@ -14,7 +14,8 @@ from oarlock.model.job import JobState
 from tests.bed import needs_root, needs_v1
 from tests.e2e.instance import instance
 from tests.measure.real_prometheus import BY_PATH, PORTAL, STEADY, Prometheus, answers, lacking
-from tests.monitoring import ROOT, wait_until
+from tests.monitoring import ROOT
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1, pytest.mark.timeout(150)]
 
@@ -58,18 +59,20 @@ class Truth(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def served(shared_ground, people):
+def served(shared_workspace, two_users):
     """A load that was measured for a while: the instance, the job, its cores, Prometheus, and when to ask about."""
-    (shared_ground / "prometheus").mkdir()
+    (shared_workspace / "prometheus").mkdir()
     more = {"SAMPLE_PERIOD": 1, "CLUSTER_NAME": "alpha", "SERVER_HOSTNAME": "127.0.0.1"}
-    with instance(shared_ground, people[0], f"p{os.getpid()}n", nodes=1, cores=CORES + FREE, more=more) as site:
+    with instance(shared_workspace, two_users[0], f"p{os.getpid()}n", nodes=1, cores=CORES + FREE, more=more) as site:
         asked = f"/network_address=1/core={CORES},walltime=1"
         past = site.submit(PAST, asked, project="physics")  # a project that used something has a priority
         job = site.submit(LOAD, asked, project="physics", after=(past,))
         site.start()
         settings = dict(line.split("=", 1) for line in site.settings.read_text().splitlines())
-        prometheus = Prometheus(shared_ground / "prometheus", _scrape("127.0.0.1", settings["SERVER_PORT"].strip('"')))
-        truth = Truth(site.nodes[0], people[0], job)
+        prometheus = Prometheus(
+            shared_workspace / "prometheus", _scrape("127.0.0.1", settings["SERVER_PORT"].strip('"'))
+        )
+        truth = Truth(site.nodes[0], two_users[0], job)
         try:
             site.until(lambda: site.job(job).state is JobState.RUNNING)
             truth.start()

@@ -99,10 +99,10 @@ class Restored(Instance):
 class Restorable(Restored):
     """A restored instance of one node, on SQLite or PostgreSQL."""
 
-    def __init__(self, ground, user, *, postgres=None, more=None):
+    def __init__(self, workspace, user, *, postgres=None, more=None):
         self._postgres = postgres
         self._address = postgres.make(template="template0") if postgres else ""
-        super().__init__(ground, user, [f"r{os.getpid()}x{next(_NUMBERS)}n"], address=self._address, more=more)
+        super().__init__(workspace, user, [f"r{os.getpid()}x{next(_NUMBERS)}n"], address=self._address, more=more)
 
     @property
     def place(self):
@@ -134,9 +134,9 @@ class RestoredCluster(Restored, Cluster):
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def lone(request, ground, people) -> Iterator[Restorable]:
+def lone(request, workspace, two_users) -> Iterator[Restorable]:
     postgres = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    made = Restorable(ground, people[0], postgres=postgres)
+    made = Restorable(workspace, two_users[0], postgres=postgres)
     try:
         yield made
     finally:
@@ -144,9 +144,9 @@ def lone(request, ground, people) -> Iterator[Restorable]:
 
 
 @pytest.fixture
-def alone(ground, people) -> Iterator[Restorable]:
+def alone(workspace, two_users) -> Iterator[Restorable]:
     """An instance on SQLite, for what is not about the database."""
-    made = Restorable(ground, people[0])
+    made = Restorable(workspace, two_users[0])
     try:
         yield made
     finally:
@@ -169,8 +169,8 @@ def lose(site: Restored) -> int:
 
 
 @pytest.mark.soak
-def test_a_dump_that_was_put_back_by_hand_is_noticed_at_the_start(ground, people, postgres):
-    site = Dumped(ground, people[0], postgres=postgres)
+def test_a_dump_that_was_put_back_by_hand_is_noticed_at_the_start(workspace, two_users, postgres):
+    site = Dumped(workspace, two_users[0], postgres=postgres)
     try:
         lost = lose(site)
         before = site.generation()
@@ -193,8 +193,8 @@ def test_a_dump_that_was_put_back_by_hand_is_noticed_at_the_start(ground, people
 @pytest.mark.soak
 @pytest.mark.component("sshd")
 @pytest.mark.component("ip")
-def test_a_node_that_is_away_at_the_start_names_its_lost_job_when_it_is_back(ground, people):
-    with cluster(ground, people[0], ("", ""), made_as=RestoredCluster, more={"FINAUD_FREQUENCY": 1}) as site:
+def test_a_node_that_is_away_at_the_start_names_its_lost_job_when_it_is_back(workspace, two_users):
+    with cluster(workspace, two_users[0], ("", ""), made_as=RestoredCluster, more={"FINAUD_FREQUENCY": 1}) as site:
         lost = lose(site)
         machine = site.machines[site.node_of(lost)]
         site.kill()
@@ -294,8 +294,8 @@ def test_a_launch_that_waits_can_be_deleted_and_what_it_waits_for_be_ended(alone
 
 
 @pytest.mark.soak
-def test_a_site_that_wants_it_has_unknown_jobs_ended(ground, people):
-    site = Restorable(ground, people[0], more={"RESTORE_UNKNOWN_ATTEMPTS": "end"})
+def test_a_site_that_wants_it_has_unknown_jobs_ended(workspace, two_users):
+    site = Restorable(workspace, two_users[0], more={"RESTORE_UNKNOWN_ATTEMPTS": "end"})
     try:
         lose(site)
         site.kill()
@@ -306,10 +306,10 @@ def test_a_site_that_wants_it_has_unknown_jobs_ended(ground, people):
         site.close()
 
 
-def test_a_file_that_somebody_put_into_the_spool_runs_nothing(alone, ground):
+def test_a_file_that_somebody_put_into_the_spool_runs_nothing(alone, workspace):
     """As a stranger did who owned the state directory: a resource manager program, run as root with his words."""
     with bed.site_directory() as place:
-        program = bed.script(place / "manager", f"touch {ground}/was-root")
+        program = bed.script(place / "manager", f"touch {workspace}/was-root")
         spool = alone.state / "spool" / alone.nodes[0]
         spool.mkdir(parents=True)
         (alone.state / "spool").chmod(0o700)
@@ -320,7 +320,7 @@ def test_a_file_that_somebody_put_into_the_spool_runs_nothing(alone, ground):
         alone.start()
         alone.until(alone.all_over)
         alone.until(lambda: not spooled(alone))
-    assert (alone.job(job).exit_code, (ground / "was-root").exists()) == (0, False)
+    assert (alone.job(job).exit_code, (workspace / "was-root").exists()) == (0, False)
     assert len(alone.noted(EventType.UNKNOWN_JOB_ENDED)) == 2
 
 

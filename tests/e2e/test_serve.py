@@ -173,14 +173,14 @@ def test_jobs_run_exactly_once_however_often_the_server_is_killed(site):
 
 
 @pytest.fixture
-def small_site(ground, people, request):
+def small_site(workspace, two_users, request):
     """An instance on a disk of its own, which is easily filled: of 16 MB, or as many as the test says."""
-    disk = ground / "disk"
+    disk = workspace / "disk"
     disk.mkdir()
     size = f"size={getattr(request, 'param', 16)}m,mode=755"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
     try:
-        with instance(disk, people[0], f"d{os.getpid()}n") as made:
+        with instance(disk, two_users[0], f"d{os.getpid()}n") as made:
             yield made
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -210,8 +210,8 @@ def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(sm
     site.until(reserve.exists)
 
 
-def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again(small_site, ground):
-    site, ballast, go = small_site, small_site.state / "ballast", ground / "go"
+def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again(small_site, workspace):
+    site, ballast, go = small_site, small_site.state / "ballast", workspace / "go"
     first = site.submit(f"until [ -e {go} ]; do sleep 0.1; done; exit 3", "/network_address=4,walltime=1")
     after = site.submit("exit 0", "/network_address=4,walltime=1")
     site.start()

@@ -35,10 +35,10 @@ def here():
 
 
 @pytest.fixture
-def managed(ground, people, here):
+def managed(workspace, two_users, here):
     manager = script(here / "manager", _manager(here / "asked"))
     name = f"m{os.getpid()}n"
-    with instance(ground, people[0], name, nodes=1, more={"JOB_RESOURCE_MANAGER_FILE": manager}) as made:
+    with instance(workspace, two_users[0], name, nodes=1, more={"JOB_RESOURCE_MANAGER_FILE": manager}) as made:
         yield made
 
 

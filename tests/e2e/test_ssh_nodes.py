@@ -17,10 +17,10 @@ ALIVE, SUSPECTED = ResourceState.ALIVE, ResourceState.SUSPECTED
 NODE = "/network_address=1,walltime=1"
 
 
-def test_a_job_goes_on_while_its_node_is_cut_off_and_ends_as_the_same_attempt(ground, people):
-    with cluster(ground, people[0]) as site:
+def test_a_job_goes_on_while_its_node_is_cut_off_and_ends_as_the_same_attempt(workspace, two_users):
+    with cluster(workspace, two_users[0]) as site:
         cut = site.submit("id -un > cut; until [ -e healed ]; do sleep 0.1; done; echo ran >> cut", NODE)
-        other = site.submit("id -un > other", NODE, user=people[1])
+        other = site.submit("id -un > other", NODE, user=two_users[1])
         site.start()
         site.until(lambda: site.job(cut).state is JobState.RUNNING)
         machine = site.machines[site.node_of(cut)]
@@ -32,12 +32,12 @@ def test_a_job_goes_on_while_its_node_is_cut_off_and_ends_as_the_same_attempt(gr
         machine.link("up")
         site.until(site.all_over)
         assert (site.story(cut), site.attempt(cut).number, site.job(cut).exit_code) == (NORMAL, 1, 0)
-        assert (site.home / "cut").read_text().split() == [people[0], "ran"]
-        assert (site.story(other), (site.home / "other").read_text()) == (NORMAL, f"{people[1]}\n")
+        assert (site.home / "cut").read_text().split() == [two_users[0], "ran"]
+        assert (site.story(other), (site.home / "other").read_text()) == (NORMAL, f"{two_users[1]}\n")
 
 
-def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_its_copy_runs(ground, people):
-    with cluster(ground, people[0]) as site:
+def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_its_copy_runs(workspace, two_users):
+    with cluster(workspace, two_users[0]) as site:
         job = site.submit("echo ran >> ran; until [ -e healed ]; do sleep 0.1; done", NODE, types=("idempotent",))
         site.start()
         site.until((site.home / "ran").exists)
@@ -56,9 +56,9 @@ def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_it
         assert (site.home / "ran").read_text() == "ran\nran\n"
 
 
-def test_nodes_that_hang_change_their_key_or_talk_nonsense_are_suspected_and_jobs_run_elsewhere(ground, people):
+def test_nodes_that_hang_change_their_key_or_talk_nonsense_are_suspected_and_jobs_run_elsewhere(workspace, two_users):
     nonsense = "ForceCommand head -c 3000000 /dev/urandom; sleep 600"
-    with cluster(ground, people[0], ("", "", nonsense, ""), more={"FINAUD_FREQUENCY": 1}) as site:
+    with cluster(workspace, two_users[0], ("", "", nonsense, ""), more={"FINAUD_FREQUENCY": 1}) as site:
         hung, changed, *_ = site.machines
         known = (site.rack.home / "known_hosts").read_text()
         os.kill(hung.listener(), signal.SIGSTOP)
@@ -81,15 +81,15 @@ def test_nodes_that_hang_change_their_key_or_talk_nonsense_are_suspected_and_job
         site.until(lambda: site.states() == [ALIVE, ALIVE, SUSPECTED, ALIVE])
 
 
-def test_a_prologue_that_hangs_on_one_node_is_ended_told_and_delays_nobody(ground, people):
-    with site_directory() as scripts, cluster(ground, people[0]) as site:
+def test_a_prologue_that_hangs_on_one_node_is_ended_told_and_delays_nobody(workspace, two_users):
+    with site_directory() as scripts, cluster(workspace, two_users[0]) as site:
         bad = site.nodes[0]
         hang = script(scripts / "prologue", f'[ "$(hostname)" != {bad} ] || sleep 600')
         settings = {"PROLOGUE_EXEC_FILE": hang, "PROLOGUE_EPILOGUE_TIMEOUT": 8}
         with site.settings.open("a") as file:
             file.writelines(f'{name}="{value}"\n' for name, value in settings.items())
         ids = site.submit_many(["hostname > $OAR_JOB_ID"] * 3, NODE)
-        others = site.submit_many(["true"] * 4, NODE, user=people[1])
+        others = site.submit_many(["true"] * 4, NODE, user=two_users[1])
         site.start()
         site.until(lambda: all(site.job(job).state is JobState.TERMINATED for job in others))
         [delayed] = [job for job in ids if site.job(job).state is not JobState.TERMINATED]

@@ -13,9 +13,10 @@ import pytest
 from sqlalchemy import select, text
 
 from oarlock.store.tables.columns import metadata
-from tests.bed import eventually, needs_root
+from tests.bed import needs_root
 from tests.databases import Postgres
 from tests.e2e.instance import SOURCE, Instance, free_port, instance, own_address
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 
@@ -23,16 +24,16 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def site(ground: Path, people: list[str], postgres: Postgres) -> Iterator[Instance]:
+def site(workspace: Path, two_users: list[str], postgres: Postgres) -> Iterator[Instance]:
     address = postgres.make(template="template0")
-    with instance(ground, people[0], f"s{os.getpid()}x{next(_NUMBERS)}n", nodes=1, address=address) as made:
+    with instance(workspace, two_users[0], f"s{os.getpid()}x{next(_NUMBERS)}n", nodes=1, address=address) as made:
         yield made
     postgres.drop(address)
 
 
-def _standby(site: Instance, ground: Path) -> subprocess.Popen[bytes]:
+def _standby(site: Instance, workspace: Path) -> subprocess.Popen[bytes]:
     """Start a second server with a state directory, an address and a port of its own."""
-    state, settings = ground / "standby", ground / "standby.conf"
+    state, settings = workspace / "standby", workspace / "standby.conf"
     state.mkdir()
     shutil.copy(site.state / "oarlock.db.created", state)
     shared = [line for line in site.settings.read_text().splitlines() if not line.startswith("SERVER_")]
@@ -52,16 +53,16 @@ def _end_lock_session(site: Instance) -> None:
         tx.execute(text("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'"))
 
 
-def test_a_frozen_server_whose_lock_went_to_another_ends_without_a_write(site: Instance, ground: Path):
+def test_a_frozen_server_whose_lock_went_to_another_ends_without_a_write(site: Instance, workspace: Path):
     site.start()
     site.until(lambda: "serving" in site.log())
     assert site.process is not None
     site.process.send_signal(signal.SIGSTOP)
     _end_lock_session(site)
-    second = _standby(site, ground)
+    second = _standby(site, workspace)
     try:
-        log = ground / "standby" / "log"
-        eventually(lambda: "serving" in log.read_text() or second.poll() is not None, what="the second server")
+        log = workspace / "standby" / "log"
+        wait_until(lambda: "serving" in log.read_text() or second.poll() is not None, what="the second server")
         assert second.poll() is None, log.read_text()
         second.send_signal(signal.SIGSTOP)  # it holds the lock and does nothing: who writes now is the first
         site.submit("exit 0")

@@ -29,10 +29,10 @@ time.sleep(300)"""
 
 
 @pytest.fixture
-def site(ground, people) -> Iterator[Instance]:
+def site(workspace, two_users) -> Iterator[Instance]:
     """An instance that measures each second, with a port of its own."""
     more = {"SAMPLE_PERIOD": 1, "SERVER_PORT": _free_port(), "SERVER_HOSTNAME": "127.0.0.1"}
-    with instance(ground, people[0], f"u{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
+    with instance(workspace, two_users[0], f"u{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
         yield made
 
 

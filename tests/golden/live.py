@@ -42,8 +42,8 @@ class Ran:
 class Site(Instance):
     """The recorded cluster on pretended nodes, its server in a process, commands as real accounts over the socket."""
 
-    def __init__(self, ground: Path, users: tuple[str, str], nodes: list[str], address: str = "") -> None:
-        super().__init__(ground, users[0], nodes, more=SETTINGS, address=address)
+    def __init__(self, workspace: Path, users: tuple[str, str], nodes: list[str], address: str = "") -> None:
+        super().__init__(workspace, users[0], nodes, more=SETTINGS, address=address)
         self.users = {"alice": users[0], "bob": users[1], "root": "root"}
         self._runner = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("runner.py")],
@@ -109,8 +109,8 @@ def names() -> tuple[str, str]:
 @contextlib.contextmanager
 def site(address: str = "") -> Iterator[Site]:
     """Start an instance, and end it with everything that it left."""
-    with bed.open_directory() as ground, bed.accounts(names=names()) as users:
-        made = Site(ground, users, [f"g{os.getpid()}n{n}" for n in range(1, 5)], address)
+    with bed.open_directory() as workspace, bed.accounts(names=names()) as users:
+        made = Site(workspace, users, [f"g{os.getpid()}n{n}" for n in range(1, 5)], address)
         try:
             made.start()
             made.until_answers()

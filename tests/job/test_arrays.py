@@ -21,10 +21,10 @@ from oarlock.store.queries import jobs, new_jobs, snapshot
 from oarlock.store.tables import metadata
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import SubmissionService
-from tests.bed import told
+from tests.bed import run_async
 from tests.job.submitter import NOW, Submitter, add_cluster
 from tests.store.cluster import rows
-from tests.web.house import House
+from tests.web.nodeless_server import NodelessServer
 
 WIDE = ["+".join(["core=1"] * 30) + ",walltime=1"]  # many rows a member, so that few members make many
 MEMBERS = 600
@@ -72,16 +72,16 @@ def test_an_array_that_writes_too_many_bytes_is_refused(submitter: Submitter):
 ADA = UserAccount("ada", 1001, ())
 
 
-def _core(database: Database, folder: Path) -> House:
+def _core(database: Database, folder: Path) -> NodelessServer:
     database.write(add_cluster)
-    return House(folder, Config(), database)
+    return NodelessServer(folder, Config(), database)
 
 
 def _array(**more: Any) -> SubmissionPayload:
     return SubmissionPayload(command="run", resources=WIDE, array=[f"p{place}" for place in range(MEMBERS)], **more)
 
 
-@told
+@run_async
 async def test_others_get_their_turn_between_the_slices_of_an_array(database: Database, tmp_path: Path):
     service = SubmissionService(_core(database, tmp_path))
     large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
@@ -112,7 +112,7 @@ async def _begun(database: Database) -> None:
     raise AssertionError("no slice was written")
 
 
-@told
+@run_async
 async def test_a_large_array_that_nobody_waits_for_any_more_leaves_nothing(database: Database, tmp_path: Path):
     service = SubmissionService(_core(database, tmp_path))
     before = _counted(database)

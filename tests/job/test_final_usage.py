@@ -8,7 +8,8 @@ from oarlock.node.wire.messages import EXITED, FAILED, Report
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting
 from oarlock.store.queries.accounting import Summary
-from tests.store.cluster import NOW, add_job
+from tests.clusters import NOW
+from tests.store.cluster import add_job
 
 
 def _report(job: int, attempt: int, node: str, ran: float, **counters: float) -> Report:

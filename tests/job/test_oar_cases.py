@@ -16,8 +16,9 @@ from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, events, jobs, moves, resources
 from oarlock.store.queries.attempts import Attempt, AttemptNode
+from tests.clusters import add_nodes
 from tests.lang.cases import oar_cases
-from tests.store.cluster import add_job, add_nodes, run, step
+from tests.store.cluster import add_job, run, step
 
 S = JobState
 ON_NODES = (S.LAUNCHING, S.RUNNING, S.SUSPENDED, S.RESUMING, S.FINISHING)

@@ -15,17 +15,16 @@ from oarlock.model.job import Job, JobState
 from oarlock.model.maintenance import Maintenance
 from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, new_jobs, plans, properties, resources
+from oarlock.store.queries import administration, new_jobs, plans
+from tests.clusters import NOW, add_nodes
 
-NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
 HOW = schedule.plan_settings(CONFIG)
 
 
 @pytest.fixture
 def tx(tx: Tx) -> Tx:
-    properties.add(tx, "core", int)
-    resources.add(tx, [{"network_address": f"n{n}", "core": n} for n in range(2)], at=NOW)
+    add_nodes(tx, ["n0", "n1"], cores=1)
     return tx
 
 

@@ -9,10 +9,10 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Moved, Reservation, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves, new_jobs, plans, properties, resources
+from oarlock.store.queries import jobs, moves, new_jobs, plans
 from oarlock.store.queries.plans import Prediction
+from tests.clusters import NOW, add_nodes
 
-NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
 HOW = schedule.plan_settings(CONFIG)
 SITE = StepContext(CONFIG, b"key")
@@ -20,8 +20,7 @@ SITE = StepContext(CONFIG, b"key")
 
 @pytest.fixture
 def tx(tx: Tx) -> Tx:
-    properties.add(tx, "core", int)
-    resources.add(tx, [{"network_address": f"n{n}", "core": n} for n in range(2)], at=NOW)
+    add_nodes(tx, ["n0", "n1"], cores=1)
     return tx
 
 

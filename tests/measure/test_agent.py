@@ -20,7 +20,8 @@ from oarlock.node.sources import perf
 from oarlock.node.sources.files import Hierarchy
 from oarlock.node.sources.machine import local_mounts
 from tests.measure.real import free_port
-from tests.monitoring import needs_cgroups, real_groups, recorded, wait_until
+from tests.monitoring import needs_cgroups, real_groups, recorded
+from tests.waiting import wait_until
 
 FILES = {"cpuacct/oar/ada_7/cpuacct.usage": "2000000000\n", "memory/oar/ada_7/memory.usage_in_bytes": "4096\n"}
 

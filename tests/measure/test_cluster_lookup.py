@@ -14,7 +14,8 @@ from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.store.queries import history
 from oarlock.store.queries.history import ForeignJob
-from tests.monitoring import ROOT, wait_until
+from tests.monitoring import ROOT
+from tests.waiting import wait_until
 
 GOLDEN = ROOT.parent / "shared" / "data" / "slurm-golden"
 ONE_LINE = (

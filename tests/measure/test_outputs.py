@@ -11,7 +11,7 @@ from oarlock.measure.outputs import COLUMNS, CsvOutput, JsonLinesOutput, PushGat
 from oarlock.model.errors import ConfigRefused
 from tests.measure.batches import batch, job, naming
 from tests.measure.real import free_port
-from tests.monitoring import wait_until
+from tests.waiting import wait_until
 
 PATH = "/slurm/uid_1001/job_7"
 FIRST = batch(job("7", {"cpu_seconds_total": 1.0, "cpus": 2}, path=PATH), at=1000.5, node={"load_1min": 0.25})

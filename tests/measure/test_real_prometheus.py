@@ -11,8 +11,9 @@ import pytest
 
 from tests.measure.real import free_port
 from tests.measure.real_prometheus import BY_PATH, PORTAL, STEADY, Prometheus, answers, lacking
-from tests.monitoring import ROOT, needs_cgroups, real_groups, wait_until
+from tests.monitoring import ROOT, needs_cgroups, real_groups
 from tests.nvml_stub import build
+from tests.waiting import wait_until
 
 JOB, WINDOW, MEGABYTES = "4242", 10, 200
 HOLD = f"x = bytearray({MEGABYTES} << 20)\nprint('on', flush=True)"

@@ -17,7 +17,8 @@ import pytest
 
 from oarlock.node.sources.files import mounted_hierarchies
 from tests.measure.real import free_port
-from tests.monitoring import ROOT, needs_cgroups, wait_until
+from tests.monitoring import ROOT, needs_cgroups
+from tests.waiting import wait_until
 
 NODE, ACCOUNT, MEGABYTES = "soak1", "physics", 150
 USER = "nobody"

@@ -9,7 +9,7 @@ import pytest
 from oarlock.measure.exposition import CONTENT_TYPE, MetricsPage
 from oarlock.measure.http import MOST_CONNECTIONS, MetricsAccess, MetricsServer, check_address, parse
 from oarlock.model.errors import ConfigRefused
-from tests.monitoring import wait_until
+from tests.waiting import wait_until
 
 PAGE = MetricsPage(0.0, [b"a 1\n", b"b 2\n" * 200_000], 200_001)
 

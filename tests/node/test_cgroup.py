@@ -21,7 +21,8 @@ from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
 from oarlock.node.measure.stream import make_node_sampler
 from oarlock.node.sources.metrics import split
 from oarlock.node.wire.messages import CgroupLimits
-from tests.bed import eventually, needs_root, needs_v1, remove_roots
+from tests.bed import needs_root, needs_v1, remove_roots
+from tests.waiting import wait_until
 
 # One parent, a bounded number of children, none of which forks: where no limit holds it, it must do no harm.
 FORK_BOMB = """
@@ -140,7 +141,7 @@ def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
     for code in (DAEMON, FORK_BOMB):
         group = driver.create("ada_1", CgroupLimits(pids=100))
         child = inside(group, code)
-        eventually(lambda group=group: len(group.pids()) >= 2, what="the second process")
+        wait_until(lambda group=group: len(group.pids()) >= 2, what="the second process")
         group.kill()
         assert group.wait_empty(10)
         assert group.pids() == []
@@ -162,11 +163,11 @@ def test_a_frozen_group_stands_still_and_goes_on(driver, tmp_path):
     beat = tmp_path / "beat"
     group = driver.create("ada_2", CgroupLimits())
     child = inside(group, f"import time\nwhile True: open({str(beat)!r}, 'a').write('.'); time.sleep(0.001)")
-    eventually(lambda: beat.exists() and beat.stat().st_size > 3)
+    wait_until(lambda: beat.exists() and beat.stat().st_size > 3)
     group.freeze()
-    size = eventually(lambda: still(beat), what="standing still")
+    size = wait_until(lambda: still(beat), what="standing still")
     group.thaw()
-    eventually(lambda: beat.stat().st_size > size, what="going on")
+    wait_until(lambda: beat.stat().st_size > size, what="going on")
     group.kill()
     assert group.wait_empty(10)
     child.wait()
@@ -183,7 +184,7 @@ def still(path):
 def test_a_frozen_group_can_be_killed(driver):
     group = driver.create("ada_3", CgroupLimits())
     child = inside(group, "import time; time.sleep(600)")
-    eventually(group.pids)
+    wait_until(group.pids)
     group.freeze()
     group.kill()
     assert group.wait_empty(10)
@@ -203,7 +204,7 @@ def test_cpu_time_is_counted(driver):
 def test_final_counters_and_the_last_sample_agree_by_name_and_unit(driver, node):
     group = driver.create("ada_14", CgroupLimits(cpus=(0,), memory=64 << 20, pids=8))
     child = inside(group, "print('x' * (8 << 20), file=open('/dev/null', 'w'))\nimport time\ntime.sleep(600)")
-    eventually(lambda: group.counters().get("memory_peak_bytes", 8 << 20) >= 8 << 20)
+    wait_until(lambda: group.counters().get("memory_peak_bytes", 8 << 20) >= 8 << 20)
     group.freeze()  # so that nothing is counted between the two readings
     final, sample = group.counters(), make_node_sampler(node).sample(0.0)
     group.kill()
@@ -230,7 +231,7 @@ def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
         pytest.skip("without groups nothing is left to be found")
     left = driver.create("ada_5", CgroupLimits(pids=7))
     child = inside(left, "import time; time.sleep(600)")
-    eventually(left.pids)
+    wait_until(left.pids)
     group = driver.create("ada_5", CgroupLimits())
     assert group.pids() == []
     assert child.wait() == -signal.SIGKILL
@@ -274,7 +275,7 @@ def test_a_memory_hog_dies_in_its_own_group(real):
 def test_a_fork_bomb_is_stopped_by_its_limit(real):
     group = real.create("ada_8", CgroupLimits(pids=20))
     child = inside(group, FORK_BOMB)
-    eventually(lambda: group.counters()["tasks_refused_total"] >= 50, what="a refused fork")
+    wait_until(lambda: group.counters()["tasks_refused_total"] >= 50, what="a refused fork")
     assert len(group.pids()) <= 20
     group.kill()
     assert group.wait_empty(10)
@@ -333,8 +334,8 @@ def test_what_a_vanished_supervisor_left_is_found_by_its_variable():
     driver = ProcessTreeDriver("n1")
     left = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_1"}, start_new_session=True)
     stranger = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_11"}, start_new_session=True)
-    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
-    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
+    wait_until(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
+    wait_until(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
     driver.create("ada_1", CgroupLimits())
     assert (left.wait(10), stranger.poll()) == (-signal.SIGKILL, None)
     stranger.kill()

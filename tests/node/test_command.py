@@ -44,22 +44,22 @@ def roots_file(home):
 
 @needs_root
 @pytest.mark.parametrize("trap", [link_to_roots_file, dangling_link, fifo, device, directory, roots_file])
-def test_a_trap_in_the_place_of_an_output_is_not_opened(ground, people, trap):
-    ada = resolve(people[0], None)
-    passwords = ground / "passwords"
+def test_a_trap_in_the_place_of_an_output_is_not_opened(workspace, two_users, trap):
+    ada = resolve(two_users[0], None)
+    passwords = workspace / "passwords"
     passwords.write_text("root's")
     passwords.chmod(0o666)  # only the link is in the way
     before = passwords.stat()
-    trap(ground)
-    os.chown(ground, ada.uid, ada.gid)
+    trap(workspace)
+    os.chown(workspace, ada.uid, ada.gid)
 
     def work():
         become(ada)
-        return open_output(str(ground / "out"))
+        return open_output(str(workspace / "out"))
 
     assert in_a_child(work) == "CannotStart"
     assert passwords.stat() == before
-    assert not (ground / "nowhere").exists()
+    assert not (workspace / "nowhere").exists()
 
 
 def test_an_output_is_appended_to_and_never_cut(tmp_path):
@@ -89,14 +89,14 @@ def test_an_output_that_fails_names_the_file(tmp_path):
     assert problem.value.event == "OUTPUT_FILES"
 
 
-def test_a_name_swapped_with_a_link_while_it_is_opened_gains_nothing(ground, people):
+def test_a_name_swapped_with_a_link_while_it_is_opened_gains_nothing(workspace, two_users):
     if os.geteuid() != 0:
         pytest.skip("two accounts need root")
-    ada = resolve(people[0], None)
-    secret = ground / "secret"
+    ada = resolve(two_users[0], None)
+    secret = workspace / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
-    home = ground / "home"
+    home = workspace / "home"
     home.mkdir()
     os.chown(home, ada.uid, ada.gid)
     swapper = os.fork()
@@ -139,25 +139,25 @@ class Free:
         pass
 
 
-def ordered(launch, ground, known=None):
-    command.write_files(launch, JobFiles.of(str(ground), "1.1"))
-    return command.make_command_spec(launch, Free(), JobFiles.of(str(ground), "1.1"), known, lowest_uid=1000)
+def ordered(launch, workspace, known=None):
+    command.write_files(launch, JobFiles.of(str(workspace), "1.1"))
+    return command.make_command_spec(launch, Free(), JobFiles.of(str(workspace), "1.1"), known, lowest_uid=1000)
 
 
 @needs_root
 @pytest.mark.parametrize(
     "call", ["setsid", "setgroups", "setresgid", "setresuid", "getresuid", "chdir", "dup2", "umask"]
 )
-def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch, call):
+def test_no_command_runs_when_a_call_before_it_fails(workspace, two_users, monkeypatch, call):
     def failing(*_, **__):
         raise OSError(1, "injected")
 
-    made = ground / "made"
-    launch = Launch(1, 1, "", "", people[0], f"touch {made}", directory="/")
-    ground.chmod(0o777)
+    made = workspace / "made"
+    launch = Launch(1, 1, "", "", two_users[0], f"touch {made}", directory="/")
+    workspace.chmod(0o777)
     real = getattr(os, call)
     monkeypatch.setattr(os, call, failing)
-    begun = command.start(ordered(launch, ground), Free().join)
+    begun = command.start(ordered(launch, workspace), Free().join)
     monkeypatch.setattr(os, call, real)
     begun.status.setblocking(True)
     said = heard(begun.status)
@@ -178,21 +178,21 @@ def heard(status):
         last = said
 
 
-def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(ground, people, monkeypatch):
+def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(workspace, two_users, monkeypatch):
     def begin(known=None):
-        launch = Launch(1, 1, "", "", people[0], "true", directory="/")
-        begun = command.start(ordered(launch, ground, known), Free().join)
+        launch = Launch(1, 1, "", "", two_users[0], "true", directory="/")
+        begun = command.start(ordered(launch, workspace, known), Free().join)
         begun.status.setblocking(True)
         said = begun.status.recv(command.LONGEST_MESSAGE)
         begun.status.close()
         os.waitpid(begun.pid, 0)
-        for path in ground.glob("1.1.*"):
+        for path in workspace.glob("1.1.*"):
             path.unlink()
         return said
 
-    ground.chmod(0o777)
+    workspace.chmod(0o777)
     user = command.parse_child_message(begin())
-    assert user == resolve(people[0], None)
+    assert user == resolve(two_users[0], None)
     monkeypatch.setattr(command, "resolve", lambda *_, **__: pytest.fail("it was looked up"))
     assert begin(user) == b"!"
 

@@ -33,11 +33,11 @@ def wake():
 
 
 @pytest.fixture
-def run(people, wake):
+def run(two_users, wake):
     driver = drivers.detect_driver(NODE)
 
     def run_(program, *arguments, seconds=10.0, **more):
-        asked = Notice(**{"job": 7, "user": people[0], "program": program, "arguments": arguments, **more})
+        asked = Notice(**{"job": 7, "user": two_users[0], "program": program, "arguments": arguments, **more})
         return notice.run(asked, driver, wake, lowest_uid=1000, seconds=seconds)
 
     yield run_
@@ -45,9 +45,9 @@ def run(people, wake):
 
 
 @pytest.fixture
-def open_ground(ground):
-    ground.chmod(0o777)
-    return ground
+def open_workspace(workspace):
+    workspace.chmod(0o777)
+    return workspace
 
 
 def _lives(file: Path) -> bool:
@@ -59,27 +59,27 @@ def _lives(file: Path) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def test_it_runs_as_the_user_with_its_arguments_untouched_and_a_small_environment(run, open_ground, people):
-    told = open_ground / "told"
-    program = script(open_ground / "tell", f'(id -un; printf "<%s>" "$@"; echo; env | sort) > {told}')
+def test_it_runs_as_the_user_with_its_arguments_untouched_and_a_small_environment(run, open_workspace, two_users):
+    told = open_workspace / "told"
+    program = script(open_workspace / "tell", f'(id -un; printf "<%s>" "$@"; echo; env | sort) > {told}')
     assert run(program, "a b", "$(id)", "; rm -rf /", "*", "") == ""
     name, words, *variables = told.read_text().splitlines()
-    assert (name, words) == (people[0], "<a b><$(id)><; rm -rf /><*><>")
+    assert (name, words) == (two_users[0], "<a b><$(id)><; rm -rf /><*><>")
     assert {line.partition("=")[0] for line in variables} <= {
         "HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "USER", "SHLVL", "_", "OLDPWD",
     }  # fmt: skip
 
 
-def test_a_program_out_of_time_is_ended_with_everything_it_started(run, open_ground):
-    program = script(open_ground / "tell", f"setsid sleep 600 & echo $! > {open_ground}/pid; sleep 600")
+def test_a_program_out_of_time_is_ended_with_everything_it_started(run, open_workspace):
+    program = script(open_workspace / "tell", f"setsid sleep 600 & echo $! > {open_workspace}/pid; sleep 600")
     assert run(program, seconds=0.5) == f"{program} did not end within 0.5 s"
-    assert not _lives(open_ground / "pid")
+    assert not _lives(open_workspace / "pid")
 
 
-def test_what_it_leaves_behind_when_it_ends_well_is_ended_too(run, open_ground):
-    program = script(open_ground / "tell", f"setsid sleep 600 & echo $! > {open_ground}/pid")
+def test_what_it_leaves_behind_when_it_ends_well_is_ended_too(run, open_workspace):
+    program = script(open_workspace / "tell", f"setsid sleep 600 & echo $! > {open_workspace}/pid")
     assert run(program) == ""
-    assert not _lives(open_ground / "pid")
+    assert not _lives(open_workspace / "pid")
 
 
 @pytest.mark.parametrize(

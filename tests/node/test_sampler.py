@@ -19,7 +19,8 @@ from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.processes import ProcessSource
 from oarlock.node.sources.steps import StepSource
 from oarlock.node.sources.tasks import PressureSource
-from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded, wait_until
+from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded
+from tests.waiting import wait_until
 
 SLURM = ROOT.parent / "shared" / "data" / "slurm-golden" / "cgroup_contents.txt"
 BUSY = "x = bytearray(64 << 20)\nprint('on', flush=True)\nwhile True: pass"

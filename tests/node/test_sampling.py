@@ -13,7 +13,7 @@ from oarlock.node.measure.sampler import Reading, Sample
 from oarlock.node.measure.stream import ReceivedSample, SamplingThread, UnreadableSample, decode_sample, encode_sample
 from oarlock.node.sources.metrics import series
 from oarlock.node.wire.messages import NodeRequestRefused
-from tests.bed import eventually
+from tests.waiting import wait_until
 
 NAMES = st.builds(series, st.from_regex(r"[a-z_]{1,9}", fullmatch=True)) | st.builds(
     lambda name, label: series(name, executable=label), st.from_regex(r"[a-z_]{1,9}", fullmatch=True), st.text()
@@ -62,7 +62,7 @@ def test_absent_and_not_a_number_stay_absent():
 
 def _taken(measuring: SamplingThread) -> bytes:
     found = []
-    eventually(lambda: found.append(measuring.take()) or found[-1], what="a sample")
+    wait_until(lambda: found.append(measuring.take()) or found[-1], what="a sample")
     return found[-1]
 
 
@@ -81,7 +81,7 @@ def test_a_sample_that_fails_is_left_out_and_the_next_one_is_taken(caplog):
     made = Canned(None)
     made.may.set()
     measuring = SamplingThread(0.1, lambda: made)
-    eventually(lambda: measuring.take() == b"" and "a sample failed" in caplog.text, what="the failure")
+    wait_until(lambda: measuring.take() == b"" and "a sample failed" in caplog.text, what="the failure")
     made.given = SAMPLE
     assert decode_sample(_taken(measuring)).at == 5.0
 

@@ -13,7 +13,8 @@ from oarlock.node.cgroup.v2 import V2Driver
 from oarlock.node.measure import layout
 from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.wire.messages import CgroupLimits
-from tests.bed import eventually, needs_root, script
+from tests.bed import needs_root, script
+from tests.waiting import wait_until
 
 TREE = drivers.mounted().v2
 
@@ -26,7 +27,7 @@ def node():
     yield name
     at = Path(f"{TREE}{drivers.scope_path(name)}")
     for group in (*at.glob("*/"), at, at.parent):
-        eventually(lambda group=group: not group.exists() or removed(group), what=f"removing {group}")
+        wait_until(lambda group=group: not group.exists() or removed(group), what=f"removing {group}")
 
 
 def removed(group):

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from oarlock.node.attempt.site_script import UntrustedScript, open_trusted, start, why_unusable
-from tests.bed import eventually, needs_root
+from tests.bed import needs_root
+from tests.waiting import wait_until
 
 
 def written(path, text="#!/bin/sh\nexit 0\n", mode=0o755):
@@ -26,13 +27,13 @@ def test_a_script_that_others_could_write_is_refused(site):
 
 
 @needs_root
-def test_a_script_below_a_directory_that_others_could_write_is_refused(ground):
+def test_a_script_below_a_directory_that_others_could_write_is_refused(workspace):
     with pytest.raises(UntrustedScript, match="/tmp may be written by others"):
-        open_trusted(str(written(ground / "script")))
+        open_trusted(str(written(workspace / "script")))
 
 
 @needs_root
-def test_a_script_of_another_user_is_refused(site, people):
+def test_a_script_of_another_user_is_refused(site, two_users):
     path = written(site / "theirs")
     os.chown(path, 4242, 4242)
     with pytest.raises(UntrustedScript, match="may be written by others"):
@@ -69,8 +70,8 @@ def test_what_the_kernel_does_not_execute_is_told_as_such(site):
 
 
 @needs_root
-def test_nobody_is_told_to_take_a_shared_folder_away_from_everybody(ground, site):
-    shared = why_unusable(str(written(ground / "script")))
+def test_nobody_is_told_to_take_a_shared_folder_away_from_everybody(workspace, site):
+    shared = why_unusable(str(written(workspace / "script")))
     assert ("chmod" in shared, "/tmp may be written by others" in shared) == (False, True)
     assert "move the file to one that only root can write" in shared
     (site / "open").mkdir(mode=0o755)
@@ -85,7 +86,7 @@ def test_a_script_gets_a_constant_environment_and_the_job_on_its_stdin(site, mon
     path = written(site / "dump", f"#!/bin/sh\n(env | sort; echo; cat; echo; echo $@; pwd) > {out}\n")
     pid = start(str(path), ["7", "ada"], {"job": 7}, {"OARLOCK_JOB_ID": "7"}, lambda: None)
     assert os.waitpid(pid, 0)[1] == 0
-    environment, body, rest = eventually(out.read_text).split("\n\n", 2)[0], *out.read_text().rsplit("\n", 4)[1:3]
+    environment, body, rest = wait_until(out.read_text).split("\n\n", 2)[0], *out.read_text().rsplit("\n", 4)[1:3]
     names = [line.partition("=")[0] for line in environment.splitlines()]
     assert names == ["HOME", "LANG", "OARLOCK_JOB_ID", "PATH", "PWD", "SHELL"]
     assert (body, rest) == ('{"job": 7}', "7 ada")

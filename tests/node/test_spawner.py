@@ -20,9 +20,9 @@ from oarlock.node.attempt.spawner import Spawner, _decode_request, _encode_reque
 from oarlock.node.cgroup.base import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
-from tests.monitoring import wait_until
 from tests.node.fuse import mounted
 from tests.node.test_user import in_a_child
+from tests.waiting import wait_until
 
 PIDFD_GETFD = 438  # the same number on every architecture
 
@@ -45,13 +45,13 @@ class Said(NamedTuple):
     status: int | None
 
 
-def ordered(user, text, ground):
-    """An order to run a command in `ground`."""
-    ground.chmod(0o777)
-    files = JobFiles.of(str(ground), "1.1")
+def ordered(user, text, workspace):
+    """An order to run a command in `workspace`."""
+    workspace.chmod(0o777)
+    files = JobFiles.of(str(workspace), "1.1")
     for path in map(Path, files):
         path.unlink(missing_ok=True)
-    launch = Launch(1, 1, "", "", user, text, directory=str(ground))
+    launch = Launch(1, 1, "", "", user, text, directory=str(workspace))
     command.write_files(launch, files)
     return command.make_command_spec(launch, Place(), files, lowest_uid=1000)
 
@@ -96,11 +96,11 @@ def place(tmp_path):
 
 
 @needs_root
-def test_the_command_has_nothing_left_of_root(ground, people, children, place):
-    ada = resolve(people[0], None)
-    shown = ground / "shown"
+def test_the_command_has_nothing_left_of_root(workspace, two_users, children, place):
+    ada = resolve(two_users[0], None)
+    shown = workspace / "shown"
     text = f"grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb))' /proc/self/status > {shown}"
-    assert ran(children, ordered(people[0], text, ground), place).status == 0
+    assert ran(children, ordered(two_users[0], text, workspace), place).status == 0
     found = dict(line.split(":", 1) for line in shown.read_text().splitlines())
     ids = {name: [int(word) for word in found.pop(name).split()] for name in ("Uid", "Gid", "Groups")}
     assert ids == {"Uid": [ada.uid] * 4, "Gid": [ada.gid] * 4, "Groups": sorted(ada.groups)}
@@ -110,24 +110,31 @@ def test_the_command_has_nothing_left_of_root(ground, people, children, place):
 
 
 @needs_root
-def test_the_command_finds_nothing_open_but_its_three(ground, people, children, place):
-    assert ran(children, ordered(people[0], f"ls /proc/$$/fd > {ground}/open; exec true", ground), place).status == 0
-    assert set((ground / "open").read_text().split()) - {"10"} == {"0", "1", "2"}  # 10 is where dash keeps its script
+def test_the_command_finds_nothing_open_but_its_three(workspace, two_users, children, place):
+    assert (
+        ran(children, ordered(two_users[0], f"ls /proc/$$/fd > {workspace}/open; exec true", workspace), place).status
+        == 0
+    )
+    assert set((workspace / "open").read_text().split()) - {"10"} == {
+        "0",
+        "1",
+        "2",
+    }  # 10 is where dash keeps its script
 
 
 @needs_root
-def test_root_cannot_be_had_back_by_the_command(ground, people, children, place):
+def test_root_cannot_be_had_back_by_the_command(workspace, two_users, children, place):
     attempt = "import os\nfor call in (os.setuid, os.seteuid, os.setgid, os.setegid):\n"
     attempt += " try: call(0)\n except PermissionError: continue\n raise SystemExit(3)"
-    (ground / "regain.py").write_text(attempt)
-    assert ran(children, ordered(people[0], "/usr/bin/python3 regain.py", ground), place).status == 0
+    (workspace / "regain.py").write_text(attempt)
+    assert ran(children, ordered(two_users[0], "/usr/bin/python3 regain.py", workspace), place).status == 0
 
 
 @needs_root
-def test_one_spawner_serves_a_user_again_and_another_user_never(ground, people, children, place):
+def test_one_spawner_serves_a_user_again_and_another_user_never(workspace, two_users, children, place):
     seen = []
-    for user in (people[0], people[0], people[1]):
-        status = ran(children, ordered(user, "exit 7", ground), place).status
+    for user in (two_users[0], two_users[0], two_users[1]):
+        status = ran(children, ordered(user, "exit 7", workspace), place).status
         seen.append((children._spawner.pid, os.waitstatus_to_exitcode(status)))
     assert [code for _, code in seen] == [7, 7, 7]
     assert seen[0][0] == seen[1][0] != seen[2][0]
@@ -135,34 +142,34 @@ def test_one_spawner_serves_a_user_again_and_another_user_never(ground, people, 
 
 @needs_root
 @pytest.mark.parametrize("call", ["setgroups", "setresgid", "setresuid", "getresuid", "getresgid", "chdir"])
-def test_nothing_is_executed_when_a_call_before_it_fails(ground, people, children, place, monkeypatch, call):
+def test_nothing_is_executed_when_a_call_before_it_fails(workspace, two_users, children, place, monkeypatch, call):
     def failing(*_, **__):
         raise OSError(1, "injected")
 
-    order = ordered(people[0], f"touch {ground}/made", ground)
+    order = ordered(two_users[0], f"touch {workspace}/made", workspace)
     monkeypatch.setattr(os, call, failing)
     begun = children.start(order, place)
     monkeypatch.undo()
     words = listened(begun)
     wait_until(lambda: children.reap() or children._spawner is None or not children.fds(), "news of the command")
     assert b"!" not in words
-    assert not (ground / "made").exists()
+    assert not (workspace / "made").exists()
 
 
 @needs_root
-def test_after_a_failure_the_next_command_is_served(ground, people, children, place):
-    order = ordered(people[0], "true", ground)._replace(directory=str(ground / "absent"))
+def test_after_a_failure_the_next_command_is_served(workspace, two_users, children, place):
+    order = ordered(two_users[0], "true", workspace)._replace(directory=str(workspace / "absent"))
     refused = ran(children, order, place)
     assert b"WORKING_DIRECTORY" in refused.words[-1]
     before = children._spawner.pid
     wait_until(lambda: children.reap() or not children.fds(), "news of the command")
-    assert (ran(children, ordered(people[0], "true", ground), place).status, children._spawner.pid) == (0, before)
+    assert (ran(children, ordered(two_users[0], "true", workspace), place).status, children._spawner.pid) == (0, before)
 
 
 @needs_root
-def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, people, children, place):
+def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(workspace, two_users, children, place):
     children.reset()
-    assert listened(children.start(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    assert listened(children.start(ordered(two_users[0], "sleep 30", workspace), place))[-1] == b"!"
     wait_until(lambda: children.reap() or children.main, "news of the command")
     os.kill(children._spawner.pid, signal.SIGKILL)
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
@@ -172,21 +179,21 @@ def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, peopl
 
 @needs_root
 @pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this kernel has no FUSE")
-def test_outputs_in_a_file_system_of_the_users_own_are_opened(ground, people, children, place):
-    ada = resolve(people[0], None)
-    own = ground / "own"
+def test_outputs_in_a_file_system_of_the_users_own_are_opened(workspace, two_users, children, place):
+    ada = resolve(two_users[0], None)
+    own = workspace / "own"
     own.mkdir()
     os.chown(own, ada.uid, ada.gid)
-    order = ordered(people[0], "echo written", ground)._replace(stdout=str(own / "out"))
+    order = ordered(two_users[0], "echo written", workspace)._replace(stdout=str(own / "out"))
     with mounted(own, ada.uid, ada.gid) as served:
         assert ran(children, order, place).status == 0
         assert served.written == b"written\n"
 
 
 @needs_root
-def test_a_directory_closed_to_the_user_stays_closed(ground, people, children, place):
-    (ground / "closed").mkdir(mode=0o700)
-    order = ordered(people[0], "true", ground)._replace(directory=str(ground / "closed"))
+def test_a_directory_closed_to_the_user_stays_closed(workspace, two_users, children, place):
+    (workspace / "closed").mkdir(mode=0o700)
+    order = ordered(two_users[0], "true", workspace)._replace(directory=str(workspace / "closed"))
     assert b"WORKING_DIRECTORY" in ran(children, order, place).words[-1]
 
 
@@ -201,9 +208,9 @@ def copied(pid):
 
 
 @needs_root
-def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(ground, people, children, place):
+def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(workspace, two_users, children, place):
     children.reset()
-    assert listened(children.start(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    assert listened(children.start(ordered(two_users[0], "sleep 30", workspace), place))[-1] == b"!"
     wait_until(lambda: children.reap() or children.main, "news of the command")
     held = copied(children._spawner.pid)
     os.kill(children._spawner.pid, signal.SIGKILL)
@@ -215,11 +222,11 @@ def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(ground, peop
 
 
 @needs_root
-def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(ground, people, children, place, monkeypatch):
-    ada = resolve(people[0], None)
+def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(workspace, two_users, children, place, monkeypatch):
+    ada = resolve(two_users[0], None)
     monkeypatch.setattr(os, "chdir", lambda _: time.sleep(60))
     children.reset()
-    begun = children.start(ordered(people[0], f"touch {ground}/made", ground), place)
+    begun = children.start(ordered(two_users[0], f"touch {workspace}/made", workspace), place)
     monkeypatch.undo()
     pid = children._spawner.pid
     status = Path(f"/proc/{pid}/status")
@@ -233,7 +240,7 @@ def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(ground, people, c
     children.keep_idle_spawner()
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     assert listened(begun) == [begun_as(ada)]
-    assert not (ground / "made").exists()
+    assert not (workspace / "made").exists()
 
 
 def begun_as(user):
@@ -242,29 +249,32 @@ def begun_as(user):
 
 
 @needs_root
-def test_a_spawner_that_died_idle_is_replaced(ground, people, children, place):
-    assert ran(children, ordered(people[0], "true", ground), place).status == 0
+def test_a_spawner_that_died_idle_is_replaced(workspace, two_users, children, place):
+    assert ran(children, ordered(two_users[0], "true", workspace), place).status == 0
     os.kill(children._spawner.pid, signal.SIGKILL)
     os.waitid(os.P_PID, children._spawner.pid, os.WEXITED | os.WNOWAIT)
-    assert ran(children, ordered(people[0], "exit 3", ground), place).status == 3 << 8
+    assert ran(children, ordered(two_users[0], "exit 3", workspace), place).status == 3 << 8
 
 
 @needs_root
-def test_where_a_group_cannot_be_left_the_supervisor_forks(ground, people, children):
-    assert ran(children, ordered(people[0], "exit 4", ground), Place()).status == 4 << 8
+def test_where_a_group_cannot_be_left_the_supervisor_forks(workspace, two_users, children):
+    assert ran(children, ordered(two_users[0], "exit 4", workspace), Place()).status == 4 << 8
     assert children._spawner is None
 
 
 @needs_root
-def test_where_nobody_can_go_back_the_supervisor_forks(ground, people, children, tmp_path):
-    assert ran(children, ordered(people[0], "exit 5", ground), Place((str(tmp_path / "no" / "home"),))).status == 5 << 8
+def test_where_nobody_can_go_back_the_supervisor_forks(workspace, two_users, children, tmp_path):
+    assert (
+        ran(children, ordered(two_users[0], "exit 5", workspace), Place((str(tmp_path / "no" / "home"),))).status
+        == 5 << 8
+    )
     assert children._spawner is None
 
 
 @needs_root
-def test_an_order_longer_than_a_socket_holds_arrives(ground, people, place):
-    spawner = Spawner((people[0], None), place.return_files)
-    order = ordered(people[0], 'test ${#LONG} = 100000 -a ${#MORE} = 100000 -a -n "x"', ground)
+def test_an_order_longer_than_a_socket_holds_arrives(workspace, two_users, place):
+    spawner = Spawner((two_users[0], None), place.return_files)
+    order = ordered(two_users[0], 'test ${#LONG} = 100000 -a ${#MORE} = 100000 -a -n "x"', workspace)
     long = dict.fromkeys(("LONG", "MORE", "THIRD"), "x" * 100000)
     begun = spawner.start(order._replace(environment={**order.environment, **long}), place)
     assert listened(begun)[-1] == b"!"

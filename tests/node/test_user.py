@@ -85,8 +85,8 @@ except UserRefused as refusal:
 
 
 @needs_root
-def test_after_the_drop_every_id_is_the_users(people):
-    ada = resolve(people[0], None)
+def test_after_the_drop_every_id_is_the_users(two_users):
+    ada = resolve(two_users[0], None)
 
     def work():
         become(ada)
@@ -97,26 +97,26 @@ def test_after_the_drop_every_id_is_the_users(people):
 
 @needs_root
 @pytest.mark.parametrize("call", ["setgroups", "setresgid", "setresuid"])
-def test_a_call_that_fails_ends_the_way_down(people, monkeypatch, call):
+def test_a_call_that_fails_ends_the_way_down(two_users, monkeypatch, call):
     def failing(*_):
         raise OSError(errno.EAGAIN, "no more processes for this user")
 
     monkeypatch.setattr(os, call, failing)
-    ada = resolve(people[0], None)
+    ada = resolve(two_users[0], None)
     assert in_a_child(lambda: become(ada)) == "BlockingIOError"
 
 
 @needs_root
 @pytest.mark.parametrize("call", ["setresgid", "setresuid"])
-def test_a_call_that_lies_is_found_out(people, monkeypatch, call):
+def test_a_call_that_lies_is_found_out(two_users, monkeypatch, call):
     monkeypatch.setattr(os, call, lambda *_: None)
-    ada = resolve(people[0], None)
+    ada = resolve(two_users[0], None)
     assert in_a_child(lambda: become(ada)) == "PrivilegesNotDropped"
 
 
 @needs_root
-def test_root_that_could_come_back_is_found_out(people):
-    ada = resolve(people[0], None)
+def test_root_that_could_come_back_is_found_out(two_users):
+    ada = resolve(two_users[0], None)
 
     def work():
         os.setresuid(ada.uid, ada.uid, 0)
@@ -140,21 +140,21 @@ def test_some_users_run_no_jobs(name, uid, says):
 
 
 @needs_root
-def test_another_number_on_the_server_is_refused(people):
+def test_another_number_on_the_server_is_refused(two_users):
     with pytest.raises(UserRefused, match="has uid 4242 on the server"):
-        resolve(people[0], 4242)
+        resolve(two_users[0], 4242)
 
 
 @needs_root
-def test_a_plain_users_instance_runs_only_that_users_jobs(people):
-    ada = resolve(people[0], None)
+def test_a_plain_users_instance_runs_only_that_users_jobs(two_users):
+    ada = resolve(two_users[0], None)
 
     def as_ada(name):
         become(ada)
         return resolve(name, None).uid
 
-    assert in_a_child(lambda: as_ada(people[0])) == str(ada.uid)
-    assert in_a_child(lambda: as_ada(people[1])) == "UserRefused"
+    assert in_a_child(lambda: as_ada(two_users[0])) == str(ada.uid)
+    assert in_a_child(lambda: as_ada(two_users[1])) == "UserRefused"
     assert isinstance(ada, User)
 
 

@@ -9,8 +9,8 @@ from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import BEGIN, SimulatedCluster, SimulationDatabase
-from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, attempts, events, jobs, new_jobs, plans, properties, resources
+from oarlock.store.queries import accounting, attempts, events, jobs, new_jobs, plans, resources
+from tests.clusters import add_nodes
 
 
 class Cluster(SimulatedCluster):
@@ -19,15 +19,9 @@ class Cluster(SimulatedCluster):
     def __init__(self, database: SimulationDatabase, *, nodes: int = 2, cores: int = 2, **settings: Any) -> None:
         names = [f"node{n}" for n in range(1, nodes + 1)]
         super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
-        database.write(lambda tx: self._add(tx, cores))
+        database.write(lambda tx: add_nodes(tx, list(self.nodes), cores=cores, at=BEGIN))
         self.scripts, self.woken = self.effects.scripts, self.effects.woken
         self.slept, self.notified = self.effects.slept, self.effects.notified
-
-    def _add(self, tx: Tx, cores: int) -> None:
-        properties.add(tx, "core", int)
-        places = [(name, core) for name in self.nodes for core in range(cores)]
-        rows = [{"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)]
-        resources.add(tx, rows, at=BEGIN)
 
     def _promises_never_overlap(self) -> None:
         with self.database.read() as tx:

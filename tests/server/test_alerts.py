@@ -9,7 +9,7 @@ from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import Event, EventType
 from oarlock.server.effects.alerts import AlertSender
 from oarlock.store.queries import events
-from tests.bed import told
+from tests.bed import run_async
 from tests.server.post_office import post_office
 
 
@@ -40,7 +40,7 @@ def _happened(database, *kinds, **more):
     database.write(lambda tx: events.add(tx, [Event(kind, 100, "because", **more) for kind in kinds]))
 
 
-@told
+@run_async
 async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_of_nothing_else(database):
     _happened(database, EventType.EXTERMINATE_JOB)  # before anybody asked to be told
     database.write(alerts.begin)
@@ -60,7 +60,7 @@ async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_o
     assert "EXTERMINATE" not in text
 
 
-@told
+@run_async
 async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mail(database):
     database.write(alerts.begin)
     _happened(database, EventType.CPUSET_ERROR, hosts=("n1",))

@@ -4,7 +4,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.server.effects.node_check import configured_checker
-from tests.bed import script, told
+from tests.bed import run_async, script
 
 _NMAP = """\
 Starting Nmap 7.93 ( https://nmap.org )
@@ -45,20 +45,20 @@ def test_without_a_program_nodes_are_checked_through_their_connections():
         ("generic", "exit 0", "-x n1 n2 n3 n4", []),
     ],
 )
-@told
+@run_async
 async def test_a_program_is_given_the_names_and_says_who_is_bad(site, kind, body, given, bad):
     silent = await configured_checker(_config(site, kind, body)).silent(_NAMES)
     assert list(silent) == bad
     assert (site / "given").read_text() == f"{given}\n"
 
 
-@told
+@run_async
 async def test_a_program_that_cannot_be_run_says_nothing_about_nodes(site):
     config = Config(pingchecker_generic_command=(str(site / "none"),))
     assert await configured_checker(config).silent(_NAMES) is None
 
 
-@told
+@run_async
 async def test_a_name_that_could_be_an_option_is_not_given_to_a_program(site):
     silent = await configured_checker(_config(site, "generic", "exit 0")).silent(["n1", "--rm"])
     assert list(silent) == ["--rm"]

@@ -13,7 +13,7 @@ from oarlock.server.nodes import installed
 from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.fleet import fixed_settings
 from oarlock.server.nodes.install import FixedNodeSettings, node_files
-from tests.bed import PYTHON, needs_root, outpost, script, told
+from tests.bed import PYTHON, needs_root, open_node, run_async, script
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@server"
 
@@ -58,10 +58,10 @@ def test_the_way_to_it_asks_for_nothing_that_is_executed():
 
 
 @pytest.fixture
-def place(ground, site):
+def place(workspace, site):
     """An installed program, behind a pipe that keeps what the server sends."""
     permitted = script(site / "prologue", "true")
-    made = node_files(FixedNodeSettings(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
+    made = node_files(FixedNodeSettings(workspace / "fixed", workspace / "fixedrun", 1000, (Path(permitted),)), key=KEY)
     (site / "node").write_text(made.program)
     return site
 
@@ -72,12 +72,12 @@ def _way(place, *more):
 
 
 @needs_root
-@told
-async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, people, place):
-    async with outpost(ground, people[0], way=_way(place), lowest_uid=0, spool="/nowhere") as post:
+@run_async
+async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(workspace, two_users, place):
+    async with open_node(workspace, two_users[0], way=_way(place), lowest_uid=0, spool="/nowhere") as post:
         report = await post.run(1, "id -un", hooks=SiteHooks(prologue=f"{place}/prologue"))
-        assert (report.outcome, post.out(1)) == (EXITED, f"{people[0]}\n")
-        assert (ground / "fixed" / "lock").exists()
+        assert (report.outcome, post.out(1)) == (EXITED, f"{two_users[0]}\n")
+        assert (workspace / "fixed" / "lock").exists()
         settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
         names = {"node", "silence", "idle", "sample_period", "check", "instance", "spool_key"}
         assert set(json.loads(settings)) == names
@@ -86,24 +86,24 @@ async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, 
 
 
 @needs_root
-@told
-async def test_a_program_of_the_site_that_was_not_permitted_is_not_run(ground, people, place):
-    script(place / "other", f"touch {ground}/ran")
-    async with outpost(ground, people[0], way=_way(place)) as post:
+@run_async
+async def test_a_program_of_the_site_that_was_not_permitted_is_not_run(workspace, two_users, place):
+    script(place / "other", f"touch {workspace}/ran")
+    async with open_node(workspace, two_users[0], way=_way(place)) as post:
         for word in ("prologue", "epilogue", "manager"):
             with pytest.raises(NodeRefused) as refusal:
                 await post.node.launch(post.launch(1, "true", hooks=SiteHooks(**{word: f"{place}/other"})))
             assert refusal.value.word == UNUSABLE
         assert f"{place}/other is not among the programs" in str(refusal.value)
-        assert not (ground / "ran").exists()
+        assert not (workspace / "ran").exists()
         assert (await post.run(1, "true")).outcome == EXITED
 
 
 @needs_root
-@told
-async def test_an_installed_node_says_at_once_which_programs_it_would_not_run(ground, people, place):
+@run_async
+async def test_an_installed_node_says_at_once_which_programs_it_would_not_run(workspace, two_users, place):
     there = (f"{place}/prologue", f"{place}/other", "/etc/shadow")
-    async with outpost(ground, people[0], way=_way(place), check=there) as post:
+    async with open_node(workspace, two_users[0], way=_way(place), check=there) as post:
         unusable = (await post.node.hello()).unusable
         assert {path: "is not among the programs that were permitted" in why for path, why in unusable.items()} == {
             f"{place}/other": True,
@@ -112,13 +112,13 @@ async def test_an_installed_node_says_at_once_which_programs_it_would_not_run(gr
 
 
 @needs_root
-@told
-async def test_another_version_is_refused_with_a_way_out(ground, people, place):
+@run_async
+async def test_another_version_is_refused_with_a_way_out(workspace, two_users, place):
     text = (place / "node").read_text()
     (place / "node").write_text(f"{text.rpartition(', ')[0]}, '0123456789ab')\n")
     says = (
         r"its node program is another \(0123456789ab\) than this server's \([0-9a-f]{12}\); run `oarlock node install`"
     )
     with pytest.raises(NodeUnreachable, match=says):
-        async with outpost(ground, people[0], way=_way(place)):
+        async with open_node(workspace, two_users[0], way=_way(place)):
             pass

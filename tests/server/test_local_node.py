@@ -43,33 +43,34 @@ from oarlock.server.nodes import (
     local,
 )
 from oarlock.server.nodes.command import NodeCommand
-from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
+from tests.bed import PYTHON, QUICK, needs_root, needs_v1, open_node, run_async, script
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 
 NINE = Path("/root/.pyenv/versions/3.9.18/bin/python3.9")
 
 
-@told
-async def test_a_job_runs_as_its_user_in_its_directory_and_its_group(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_job_runs_as_its_user_in_its_directory_and_its_group(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         shown = "id -un; pwd; echo $OAR_JOB_ID; cat $OAR_NODEFILE; grep pids /proc/self/cgroup | cut -d: -f3"
         report = await post.run(7, f"{shown}; echo oops >&2; exit 3", nodes=("n1", "n1"))
         assert (report.outcome, report.status, report.node) == (EXITED, 3 << 8, post.settings.node)
         assert post.out(7).splitlines() == [
-            people[0],
+            two_users[0],
             str(post.home),
             "7",
             "n1",
             "n1",
-            f"/oarlock/{post.settings.node}/{people[0]}_7",
+            f"/oarlock/{post.settings.node}/{two_users[0]}_7",
         ]
         assert post.err(7) == "oops\n"
 
 
-@told
-async def test_nothing_is_left_when_a_job_is_over_and_forgotten(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_nothing_is_left_when_a_job_is_over_and_forgotten(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.run(1, "sleep 600 & setsid sleep 600 & true")
         await post.node.forget([(1, 1)])
         assert await post.node.status() == []
@@ -78,19 +79,19 @@ async def test_nothing_is_left_when_a_job_is_over_and_forgotten(ground, people):
         assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
 
 
-@told
-async def test_two_users_at_once_each_get_their_own_identity(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_two_users_at_once_each_get_their_own_identity(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         post.home.chmod(0o777)
         for job in range(1, 21):
-            await post.node.launch(post.launch(job, "id -un", user=people[job % 2]))
+            await post.node.launch(post.launch(job, "id -un", user=two_users[job % 2]))
         await asyncio.gather(*(post.report(job) for job in range(1, 21)))
-        assert [post.out(job).strip() for job in range(1, 21)] == [people[job % 2] for job in range(1, 21)]
+        assert [post.out(job).strip() for job in range(1, 21)] == [two_users[job % 2] for job in range(1, 21)]
 
 
-@told
-async def test_an_attempt_that_was_seen_is_refused_and_runs_once(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_an_attempt_that_was_seen_is_refused_and_runs_once(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         launch = post.launch(1, "echo ran")
         await post.node.launch(launch)
         await post.report(1)
@@ -102,28 +103,28 @@ async def test_an_attempt_that_was_seen_is_refused_and_runs_once(ground, people)
         assert (again.value.word, after_forgetting.value.word, post.out(1)) == (SEEN, SEEN, "ran\n")
 
 
-@told
-async def test_a_launch_for_another_boot_is_refused(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_launch_for_another_boot_is_refused(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         with pytest.raises(NodeRefused) as refusal:
             await post.node.launch(post.launch(1, "true", boot="00000000-before"))
         assert refusal.value.word == REBOOTED
 
 
-@told
-async def test_a_job_is_told_to_end_and_ends(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_job_is_told_to_end_and_ends(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done"))
         await post.printed(1, "ready")
         await post.node.kill(1, 1)
         report = await post.report(1)
         assert (report.outcome, report.status, post.out(1)) == (KILLED, 5 << 8, "ready\nbye\n")
-        eventually(lambda: re.search(r"^## OAR \[[0-9: -]{19}\] Job 1 KILLED ##$", post.err(1), re.MULTILINE))
+        wait_until(lambda: re.search(r"^## OAR \[[0-9: -]{19}\] Job 1 KILLED ##$", post.err(1), re.MULTILINE))
 
 
-@told
-async def test_a_job_that_does_not_listen_is_killed_as_a_whole_after_the_grace(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_job_that_does_not_listen_is_killed_as_a_whole_after_the_grace(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         deaf = "trap '' TERM; (setsid sleep 600 &) ; echo ready; while :; do sleep 0.01; done"
         await post.node.launch(post.launch(1, deaf, grace=1))
         await post.printed(1, "ready")
@@ -135,37 +136,37 @@ async def test_a_job_that_does_not_listen_is_killed_as_a_whole_after_the_grace(g
         assert report.events == ()
 
 
-@told
-async def test_the_node_itself_ends_a_job_at_its_walltime(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_the_node_itself_ends_a_job_at_its_walltime(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "sleep 600", walltime=1, grace=1)
         assert (report.outcome, report.events) == (WALLTIME, (("WALLTIME", "the walltime of 1 s is over"),))
         assert 1.0 <= report.ran < 8
-        eventually(lambda: "Job 1 KILLED" in post.err(1))
+        wait_until(lambda: "Job 1 KILLED" in post.err(1))
 
 
-@told
-async def test_the_walltime_can_be_changed_while_a_job_runs(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_the_walltime_can_be_changed_while_a_job_runs(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "sleep 600", walltime=500))
         await post.started(1)
         await post.node.walltime(1, 1, 1)
         assert (await post.report(1)).outcome == WALLTIME
 
 
-@told
-async def test_the_checkpoint_signal_comes_before_the_end(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_the_checkpoint_signal_comes_before_the_end(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         saving = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.01; done"
         report = await post.run(1, saving, walltime=60, checkpoint=58, checkpoint_signal=signal.SIGUSR1)
         assert (report.outcome, report.status, post.out(1)) == (EXITED, 0, "saved\n")
-        eventually(lambda: "Job 1 CHECKPOINTED with signal 10 ##" in post.err(1))
+        wait_until(lambda: "Job 1 CHECKPOINTED with signal 10 ##" in post.err(1))
         assert report.events == (("CHECKPOINT_SUCCESS", "signal 10 was sent"),)
 
 
-@told
-async def test_a_signal_reaches_the_program_below_the_shell_and_not_the_shell(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_signal_reaches_the_program_below_the_shell_and_not_the_shell(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         code = "import signal, sys; signal.signal(12, lambda *_: sys.exit(9)); print(1, flush=True); signal.pause()"
         await post.node.launch(post.launch(1, f"{PYTHON} -c '{code}'; echo after $?"))
         await post.printed(1, "1")
@@ -174,9 +175,9 @@ async def test_a_signal_reaches_the_program_below_the_shell_and_not_the_shell(gr
         assert (report.status, post.out(1)) == (0, "1\nafter 9\n")
 
 
-@told
-async def test_a_suspended_job_stands_still_and_its_walltime_with_it(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_suspended_job_stands_still_and_its_walltime_with_it(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done", walltime=2))
         await post.started(1)
         await post.node.suspend(1, 1)
@@ -190,9 +191,9 @@ async def test_a_suspended_job_stands_still_and_its_walltime_with_it(ground, peo
         assert 2.4 < report.suspended < 4
 
 
-@told
-async def test_a_suspended_job_can_be_killed(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_suspended_job_can_be_killed(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "sleep 600"))
         await post.started(1)
         await post.node.suspend(1, 1)
@@ -200,9 +201,9 @@ async def test_a_suspended_job_can_be_killed(ground, people):
         assert (await post.report(1)).outcome == KILLED
 
 
-@told
-async def test_verbs_for_an_attempt_that_is_not_there_are_refused(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_verbs_for_an_attempt_that_is_not_there_are_refused(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         with pytest.raises(NodeRefused) as refusal:
             await post.node.kill(99, 1)
         assert refusal.value.word == UNKNOWN
@@ -222,9 +223,9 @@ async def test_verbs_for_an_attempt_that_is_not_there_are_refused(ground, people
         ({"hooks": SiteHooks(prologue="/root/absent-xyz")}, "PROLOGUE_ERROR", "cannot be opened"),
     ],
 )
-def test_what_fails_before_the_users_code_is_an_event_of_the_manual(ground, people, change, event, says):
+def test_what_fails_before_the_users_code_is_an_event_of_the_manual(workspace, two_users, change, event, says):
     async def story():
-        async with outpost(ground, people[0]) as post:
+        async with open_node(workspace, two_users[0]) as post:
             report = await post.run(1, "echo ran", **change)
             assert (report.outcome, report.event, report.status, report.started) == (FAILED, event, None, None)
             assert says in report.says
@@ -233,100 +234,100 @@ def test_what_fails_before_the_users_code_is_an_event_of_the_manual(ground, peop
     asyncio.run(story())
 
 
-@told
-async def test_a_full_or_closed_spool_refuses_the_launch(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_full_or_closed_spool_refuses_the_launch(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.run(1, "true")
-        Path(post.settings.spool).rename(ground / "moved")
+        Path(post.settings.spool).rename(workspace / "moved")
         with pytest.raises(NodeRefused) as refusal:
             await post.node.launch(post.launch(2, "echo ran"))
         assert refusal.value.word == "CANNOT_CREATE_TMP_DIRECTORY"
 
 
-@told
-async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_users(ground, people, site):
+@run_async
+async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_users(workspace, two_users, site):
     log = site / "log"
     hooks = SiteHooks(
         prologue=script(site / "p", f"echo before $@ >> {log}; env >> {log}"),
         epilogue=script(site / "e", f"echo after >> {log}"),
     )
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(4, "true", hooks=hooks, environment={"LD_PRELOAD": "/evil.so", "BASH_ENV": "/evil"})
         lines = log.read_text().splitlines()
         assert (report.outcome, lines[0], lines[-1]) == (
             EXITED,
-            f"before 4 {people[0]} {post.settings.runtime}/4.1.nodes 60",
+            f"before 4 {two_users[0]} {post.settings.runtime}/4.1.nodes 60",
             "after",
         )
         assert "evil" not in log.read_text()
 
 
-@told
-async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue_still_runs(ground, people, site):
+@run_async
+async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue_still_runs(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "echo ran", hooks=hooks)
         assert (report.outcome, report.event, report.causes) == (FAILED, "PROLOGUE_ERROR", {"PROLOGUE_ERROR": "exit"})
         assert report.says.endswith("/p ended with exit 4")
         assert ((site / "cleaned").exists(), (post.home / "1.out").exists()) == (True, False)
 
 
-@told
-async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_else(ground, people, site):
+@run_async
+async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_else(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
         assert (await post.run(2, "true")).outcome == EXITED
         assert not any(isinstance(event, Exited) and event.report.job == 1 for event in post.events)
         report = await post.report(1)
         assert (report.event, "did not end within 1 s" in report.says) == ("PROLOGUE_ERROR", True)
         daemon = Path("/proc") / (site / "pid").read_text().strip()
-        eventually(lambda: not daemon.exists(), what="the burial of the daemon")
+        wait_until(lambda: not daemon.exists(), what="the burial of the daemon")
 
 
-@told
-async def test_a_job_can_be_killed_during_its_prologue(ground, people, site):
+@run_async
+async def test_a_job_can_be_killed_during_its_prologue(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", f"touch {site}/begun; sleep 600"))
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
-        await asyncio.to_thread(eventually, (site / "begun").exists)
+        await asyncio.to_thread(wait_until, (site / "begun").exists)
         await post.node.kill(1, 1)
         report = await post.report(1)
         assert (report.outcome, report.status, (post.home / "1.out").exists()) == (KILLED, None, False)
 
 
-@told
-async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(ground, people, site):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(workspace, two_users, site):
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "exit 7", hooks=SiteHooks(epilogue=script(site / "e", "exit 1")))
         assert (report.outcome, report.status, report.events[0][0]) == (EXITED, 7 << 8, "EPILOGUE_ERROR")
 
 
-@told
-async def test_a_sites_own_program_that_vanishes_is_told_of_and_the_exit_code_is_kept(ground, people, site):
+@run_async
+async def test_a_sites_own_program_that_vanishes_is_told_of_and_the_exit_code_is_kept(workspace, two_users, site):
     body = f"rm {site}/m; echo '{{}}'"
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "exit 7", hooks=SiteHooks(manager=script(site / "m", body)))
         assert (report.outcome, report.status) == (EXITED, 7 << 8)
         assert report.events[0][0] == "CPUSET_CLEAN_ERROR"
         assert report.causes == {"CPUSET_CLEAN_ERROR": "unusable"}
 
 
-@told
-async def test_a_node_says_at_once_which_programs_of_the_site_it_cannot_run(ground, people, site):
+@run_async
+async def test_a_node_says_at_once_which_programs_of_the_site_it_cannot_run(workspace, two_users, site):
     good, bad = script(site / "p", "true"), f"{site}/absent"
-    async with outpost(ground, people[0], check=(good, bad)) as post:
+    async with open_node(workspace, two_users[0], check=(good, bad)) as post:
         assert (await post.node.hello()).unusable == {bad: f"{bad} cannot be opened: No such file or directory"}
 
 
-@told
-async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground, people, site):
+@run_async
+async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(workspace, two_users, site):
     group = "/sys/fs/cgroup/pids/oarlock-site-test"
     body = (
         f'case $1 in init) mkdir {group}; echo \'{{"join": ["{group}/cgroup.procs"], "path": "/oarlock-site-test"}}\';;'
         f" clean) rmdir {group};; esac; echo $1 >> {site}/log; cat >> {site}/log; echo >> {site}/log"
     )
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         command = "grep pids /proc/self/cgroup | cut -d: -f3; echo $OAR_CPUSET; sleep 600 &"
         report = await post.run(1, command, hooks=SiteHooks(manager=script(site / "m", body)))
         assert (report.outcome, report.events) == (EXITED, ())
@@ -335,10 +336,10 @@ async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground,
         assert not Path(group).exists()
 
 
-@told
-async def test_that_a_job_began_is_told_before_the_sites_own_program_cleans_up(ground, people, site):
+@run_async
+async def test_that_a_job_began_is_told_before_the_sites_own_program_cleans_up(workspace, two_users, site):
     slow = f'case $1 in clean) while [ ! -e {site}/told ]; do sleep 0.01; done;; esac; echo "{{}}"'
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "true", hooks=SiteHooks(manager=script(site / "m", slow))))
         await post.started(1)
         assert [event for event in post.events if isinstance(event, Exited)] == []
@@ -347,9 +348,9 @@ async def test_that_a_job_began_is_told_before_the_sites_own_program_cleans_up(g
 
 
 @needs_v1
-@told
-async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_memory_hog_dies_and_its_neighbour_lives(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; echo alive"))
         hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
         report = await post.run(2, hog, limits=CgroupLimits(memory=64 << 20, pids=50))
@@ -357,31 +358,31 @@ async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
         says = "the kernel killed a process of the job for want of memory; the job reached its limit of 64 MiB"
         assert report.events == (("OUT_OF_MEMORY", says),)
         line = re.compile(rf"^## OAR \[[0-9: -]{{19}}\] Job 2 OUT OF MEMORY: {says} ##$", re.MULTILINE)
-        await asyncio.to_thread(eventually, lambda: line.search(post.err(2)), what="the line in its stderr")
+        await asyncio.to_thread(wait_until, lambda: line.search(post.err(2)), what="the line in its stderr")
         await post.report(1)
         assert post.out(1) == "alive\n"
 
 
 @needs_v1
-@told
-async def test_a_fork_bomb_is_contained_and_the_node_still_answers(ground, people):
+@run_async
+async def test_a_fork_bomb_is_contained_and_the_node_still_answers(workspace, two_users):
     code = "import os, time\nfor _ in range(100):\n  try:\n    if os.fork() == 0: break\n  except OSError: pass\n"
     bomb = f'{PYTHON} -c "{code}time.sleep(60)"'
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, bomb, limits=CgroupLimits(pids=20), grace=1))
         await post.started(1)
-        group = Path(f"/sys/fs/cgroup/pids/oarlock/{post.settings.node}/{people[0]}_1")
-        await asyncio.to_thread(eventually, lambda: "max 0" not in (group / "pids.events").read_text())
+        group = Path(f"/sys/fs/cgroup/pids/oarlock/{post.settings.node}/{two_users[0]}_1")
+        await asyncio.to_thread(wait_until, lambda: "max 0" not in (group / "pids.events").read_text())
         await post.node.ping()
         assert int((group / "pids.current").read_text()) <= 20
         await post.node.kill(1, 1)
         assert (await post.report(1)).counters["tasks_refused_total"] > 0
 
 
-@told
-async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(ground, people):
+@run_async
+async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(workspace, two_users):
     """SIGKILL of the node program stands for the loss of server, ssh and program at once."""
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         launches = {job: post.launch(job, f"echo ran; sleep {0.2 if job % 2 else 600}") for job in range(1, 11)}
         for launch in launches.values():
             await post.node.launch(launch)
@@ -403,9 +404,9 @@ async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(gr
         assert [post.out(job) for job in launches] == ["ran\n"] * 10
 
 
-@told
-async def test_a_newer_program_of_the_same_spool_ends_the_older(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_newer_program_of_the_same_spool_ends_the_older(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "sleep 0.5; echo done"))
         await post.started(1)
         older = post.node._channel._process
@@ -415,13 +416,13 @@ async def test_a_newer_program_of_the_same_spool_ends_the_older(ground, people):
         await newer.close()
 
 
-@told
+@run_async
 @pytest.mark.parametrize("who", ["spawner", "supervisor"])
-async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_ended(ground, people, who):
-    async with outpost(ground, people[0]) as post:
+async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_ended(workspace, two_users, who):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo $PPID > parent; sleep 600"))
         parent = await asyncio.to_thread(
-            eventually, lambda: (post.home / "parent").exists() and (post.home / "parent").read_text().strip()
+            wait_until, lambda: (post.home / "parent").exists() and (post.home / "parent").read_text().strip()
         )
         above = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(int(parent) if who == "spawner" else above, signal.SIGKILL)
@@ -430,13 +431,13 @@ async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_en
         assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
 
 
-@told
-async def test_a_place_on_another_node_is_held_and_given_back(ground, people):
-    async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
+@run_async
+async def test_a_place_on_another_node_is_held_and_given_back(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as first, open_node(workspace / "b", two_users[0]) as second:
         job = first.launch(5, "true")
         await second.node.launch(job._replace(role=OTHER, command="", boot=second.boot))
         await second.started(5)
-        groups = list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{second.settings.node}/{people[0]}_5/cgroup.procs"))
+        groups = list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{second.settings.node}/{two_users[0]}_5/cgroup.procs"))
         guest = subprocess.Popen(["sleep", "600"], preexec_fn=lambda: [group.write_text("0") for group in groups])
         assert (await first.run(5, "true")).outcome == EXITED
         await second.node.end(5, job.attempt)
@@ -444,9 +445,9 @@ async def test_a_place_on_another_node_is_held_and_given_back(ground, people):
         assert guest.wait() == -signal.SIGKILL
 
 
-@told
-async def test_a_node_that_refuses_its_place_is_named(ground, people):
-    async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
+@run_async
+async def test_a_node_that_refuses_its_place_is_named(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as first, open_node(workspace / "b", two_users[0]) as second:
         job = first.launch(5, "true")
         place = job._replace(role=OTHER, command="")
         with pytest.raises(NodeRefused) as refusal:
@@ -458,9 +459,9 @@ async def test_a_node_that_refuses_its_place_is_named(ground, people):
         assert (await first.report(5)).outcome == CLEANED
 
 
-@told
-async def test_a_place_on_another_node_ends_with_its_lease(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_place_on_another_node_ends_with_its_lease(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "", role=OTHER, walltime=1, grace=1))
         await post.started(1)
         await post.node.walltime(1, 1, 1)
@@ -470,9 +471,9 @@ async def test_a_place_on_another_node_ends_with_its_lease(ground, people):
         assert (await post.report(1)).outcome == CLEANED
 
 
-@told
-async def test_reports_that_nobody_awaits_or_signed_otherwise_change_nothing(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_reports_that_nobody_awaits_or_signed_otherwise_change_nothing(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "true")
         await post.run(2, "true")
         [body, other] = [about["report"] for about in await post.node.status()]
@@ -488,18 +489,18 @@ async def test_reports_that_nobody_awaits_or_signed_otherwise_change_nothing(gro
         assert report.job == 1
 
 
-@told
-async def test_an_attempt_that_the_node_does_not_know_is_missing(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_an_attempt_that_the_node_does_not_know_is_missing(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         post.node.expect(77, 1, "00" * 32)
         os.kill(post.node._channel._process.pid, signal.SIGKILL)
         missing = await post.until(lambda event: isinstance(event, AttemptMissing))
         assert missing == AttemptMissing(post.settings.node, 77, 1)
 
 
-@told
-async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, people):
-    settings = NodeSettings("absent", str(ground / "s"), str(ground / "r"))
+@run_async
+async def test_a_command_that_is_not_there_is_told_within_its_deadline(workspace, two_users):
+    settings = NodeSettings("absent", str(workspace / "s"), str(workspace / "r"))
     node = NodeClient(settings, local("/bin/false"), lambda _: None, ConnectionSlots(), Timeouts(connect=5.0))
     with pytest.raises(NodeUnreachable, match="ended before python3 began") as problem:
         await node.hello()
@@ -507,34 +508,34 @@ async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, p
     await node.close()
 
 
-@told
-async def test_an_idle_connection_is_closed_and_made_again_when_needed(ground, people):
+@run_async
+async def test_an_idle_connection_is_closed_and_made_again_when_needed(workspace, two_users):
     patience = Timeouts(connect=15.0, first_retry=0.1, ping=0.05, idle=0.1)
-    async with outpost(ground, people[0], patience=patience) as post:
+    async with open_node(workspace, two_users[0], patience=patience) as post:
         await asyncio.wait_for(post.node._keeper, 10)
         assert post.node._channel is None
         assert (await post.run(1, "true")).status == 0
 
 
-@told
-async def test_a_program_that_hears_nothing_ends(ground, people):
+@run_async
+async def test_a_program_that_hears_nothing_ends(workspace, two_users):
     patience = Timeouts(connect=15.0, first_retry=0.1, ping=100.0)
-    async with outpost(ground, people[0], patience=patience, silence=1) as post:
+    async with open_node(workspace, two_users[0], patience=patience, silence=1) as post:
         assert await asyncio.wait_for(post.node._channel._process.wait(), 15) == 0
 
 
 @pytest.mark.skipif(not NINE.exists(), reason="no Python 3.9 here")
-@told
-async def test_a_node_needs_only_python_3_9(ground, people):
-    async with outpost(ground, people[0], way=local(str(NINE))) as post:
+@run_async
+async def test_a_node_needs_only_python_3_9(workspace, two_users):
+    async with open_node(workspace, two_users[0], way=local(str(NINE))) as post:
         assert (await post.run(1, "echo nine")).status == 0
         assert (await post.node.hello()).python.startswith("3.9.")
 
 
-@told
-async def test_the_secrets_of_a_job_are_in_no_argument_list(ground, people):
+@run_async
+async def test_the_secrets_of_a_job_are_in_no_argument_list(workspace, two_users):
     canary = "canary-7f3a"
-    async with outpost(ground, people[0]) as post:
+    async with open_node(workspace, two_users[0]) as post:
         launch = post.launch(1, "sleep 0.5", environment={"TOKEN": canary})
         await post.node.launch(launch)
         await post.started(1)
@@ -543,48 +544,48 @@ async def test_the_secrets_of_a_job_are_in_no_argument_list(ground, people):
         await post.report(1)
 
 
-@told
-async def test_started_comes_before_exited(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_started_comes_before_exited(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.run(1, "true")
         kinds = [type(event) for event in post.events]
         assert kinds.index(Started) < kinds.index(Exited)
 
 
-@told
-async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(ground, people, caplog):
-    ada = pwd.getpwnam(people[0])
-    os.chown(ground, ada.pw_uid, ada.pw_gid)
+@run_async
+async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(workspace, two_users, caplog):
+    ada = pwd.getpwnam(two_users[0])
+    os.chown(workspace, ada.pw_uid, ada.pw_gid)
     ids = (f"--reuid={ada.pw_uid}", f"--regid={ada.pw_gid}", "--clear-groups")
     way = NodeCommand(("setpriv", *ids, *local(PYTHON).command), quoted=False)
-    async with outpost(ground, people[0], way=way) as post:
+    async with open_node(workspace, two_users[0], way=way) as post:
         hello = await post.node.hello()
         assert (hello.cgroups, hello.uid) == ("processes", ada.pw_uid)
         report = await post.run(1, "id -un; echo oops >&2; exit 1")
-        assert (report.status, post.out(1), post.err(1)) == (1 << 8, f"{people[0]}\n", "oops\n")
-        refused = await post.run(2, "echo ran", user=people[1])
+        assert (report.status, post.out(1), post.err(1)) == (1 << 8, f"{two_users[0]}\n", "oops\n")
+        refused = await post.run(2, "echo ran", user=two_users[1])
         assert (refused.event, refused.says) == (
             "USER_SHELL",
-            f"this node runs jobs of uid {ada.pw_uid} only, not of `{people[1]}`",
+            f"this node runs jobs of uid {ada.pw_uid} only, not of `{two_users[1]}`",
         )
         escaping = "setsid sh -c 'sleep 600 & echo $! > pid; sleep 600' & echo ready; sleep 600"
         await post.node.launch(post.launch(3, escaping, grace=1))
         await post.printed(3, "ready")
         pid = await asyncio.to_thread(
-            eventually, lambda: (post.home / "pid").exists() and (post.home / "pid").read_text()
+            wait_until, lambda: (post.home / "pid").exists() and (post.home / "pid").read_text()
         )
         await post.node.suspend(3, 1)
         assert " T " in Path(f"/proc/{pid.strip()}/stat").read_text()
         await post.node.kill(3, 1)
         assert (await post.report(3)).outcome == KILLED
-        eventually(lambda: not Path(f"/proc/{pid.strip()}").exists())
+        wait_until(lambda: not Path(f"/proc/{pid.strip()}").exists())
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert [record.message for record in warnings] == ["no writable cgroups: jobs are process trees"]
 
 
-@told
-async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_terminal(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_terminal(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.run(
             1, "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ps -o sid= -p $$; echo $$; exec ls /proc/self/fd"
         )
@@ -602,9 +603,9 @@ def supervisor_of(post, job):
     return pid
 
 
-@told
-async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "sleep 600"))
         supervisor = supervisor_of(post, 1)
         os.kill(supervisor, signal.SIGSTOP)
@@ -624,9 +625,11 @@ async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up
         assert (await post.report(1)).outcome == KILLED
 
 
-@told
-async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_supervisor_that_answers_late(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_supervisor_that_answers_late(
+    workspace, two_users
+):
+    async with open_node(workspace, two_users[0]) as post:
         launch = post.launch(1, "sleep 600")
         await post.node.launch(launch)
         began = await post.started(1)
@@ -644,23 +647,23 @@ async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_superv
         await later.close()
 
 
-@told
-async def test_a_launch_is_answered_although_its_supervisor_fails(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_launch_is_answered_although_its_supervisor_fails(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "sleep 600", start_timeout=10**400)  # more seconds than a clock can count
         assert (report.outcome, report.says.partition(":")[0]) == (LOST, "its supervisor failed")
 
 
-@told
-async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, people):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
         launch = post.launch(1, "sleep 0.3; exit 6")
         await post.node.launch(launch)
         await post.started(1)
         await post.node.close()
         place = spool.open_entry(post.settings.spool, (1, 1))
         assert place is not None
-        await asyncio.to_thread(eventually, lambda: place.outcome() is not None)
+        await asyncio.to_thread(wait_until, lambda: place.outcome() is not None)
         place.close()
         # A server that was started again asks at once: it does not wait as after a connection that failed.
         later = NodeClient(
@@ -671,10 +674,10 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         await later.close()
 
 
-@told
-async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground, people):
+@run_async
+async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(workspace, two_users):
     events = []
-    settings = NodeSettings("away", str(ground / "spool"), str(ground / "run"))
+    settings = NodeSettings("away", str(workspace / "spool"), str(workspace / "run"))
     node = NodeClient(settings, NodeCommand(("false",), quoted=False), events.append, ConnectionSlots(), QUICK)
     node.expect(1, 1, "secret")
     async with asyncio.timeout(20):
@@ -703,9 +706,9 @@ def holders(path: str, kind: str) -> list[int]:
     return [int(words[4]) for words in held if words[1] == kind and words[5].endswith(f":{Path(path).stat().st_ino}")]
 
 
-@told
-async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(ground, people):
-    async with outpost(ground, people[0], idle=1, rest=2.0) as post:
+@run_async
+async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(workspace, two_users):
+    async with open_node(workspace, two_users[0], idle=1, rest=2.0) as post:
         lock = f"{post.settings.spool}/lock"
         await asyncio.gather(*(post.node.launch(post.launch(job, "sleep 1")) for job in range(1, 5)))
         for job in range(1, 5):
@@ -716,5 +719,5 @@ async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(ground, peopl
         assert set(supervisors(lock)) == begun
         await asyncio.sleep(2.1)
         await post.node.ping()
-        await asyncio.to_thread(eventually, lambda: len(supervisors(lock)) == 1)
+        await asyncio.to_thread(wait_until, lambda: len(supervisors(lock)) == 1)
         assert (await post.run(6, "true")).outcome == EXITED

@@ -12,7 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
 from oarlock.server.effects.mail import mail
 from oarlock.server.effects.notices import NoticeSender
-from tests.bed import told
+from tests.bed import run_async
 from tests.server.post_office import post_office
 
 NOTICE = Notify(7, "ada", "fit", "mail:ada@lab.org", "END", "the job ended", 5)
@@ -23,7 +23,7 @@ async def _nobody(notice):
     raise AssertionError(notice)
 
 
-@told
+@run_async
 async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
     heard = []
     with post_office() as post:
@@ -35,7 +35,7 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
     assert "Job 7 (fit) of ada: the job ended" in post.mails[0]
 
 
-@told
+@run_async
 async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
     await NoticeSender(Config(), heard.append, _nobody).send(NOTICE)
@@ -48,7 +48,7 @@ def test_a_name_cannot_add_a_line_to_the_head_of_a_mail():
         mail(["ada@lab.org\nBcc: all@lab.org"], "END", "", sender="oar@lab.org")
 
 
-@told
+@run_async
 async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
     asked, heard = [], []
 
@@ -63,7 +63,7 @@ async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
 
 
 @pytest.mark.parametrize("problem", ["/opt/tell ended with status 3", NodeUnreachable("front", "no answer")])
-@told
+@run_async
 async def test_a_program_that_fails_is_an_event_of_the_job(problem):
     heard = []
 
@@ -76,7 +76,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
     assert heard == [NotificationFailed(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), NotificationSent(6)]
 
 
-@told
+@run_async
 async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_else():
     heard, running, most, ran = [], set(), 0, []
     slow = asyncio.Event()
@@ -110,7 +110,7 @@ async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_e
     )
 
 
-@told
+@run_async
 async def test_a_notice_that_is_cut_off_is_not_done_with():
     heard, began = [], asyncio.Event()
 

@@ -15,7 +15,8 @@ from oarlock.server.loops import Scheduler
 from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, fork, spawn
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs, moves, new_jobs, resources
-from tests.store.cluster import add_job, add_nodes
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job
 
 NOW = 1_000_000
 

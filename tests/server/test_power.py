@@ -5,7 +5,7 @@ import asyncio
 from oarlock.config import Config
 from oarlock.job.run.reports import NodesWoken
 from oarlock.server.effects.power import PowerCommands
-from tests.bed import script, told
+from tests.bed import run_async, script
 
 
 def _power(site, answers, **settings):
@@ -21,7 +21,7 @@ def _power(site, answers, **settings):
     return PowerCommands(config, ask, heard.append), heard
 
 
-@told
+@run_async
 async def test_the_names_come_on_standard_input_one_a_line(site):
     power, heard = _power(site, [[]])
     await power.sleep(["n1", "n2"])
@@ -31,14 +31,14 @@ async def test_the_names_come_on_standard_input_one_a_line(site):
     assert heard == [NodesWoken(frozenset({"n2", "n3"}))]
 
 
-@told
+@run_async
 async def test_nodes_that_do_not_answer_in_time_are_told_of(site):
     power, heard = _power(site, [["n1"]], scheduler_node_manager_wakeup_time=0)
     await power.wake(["n1", "n2"])
     assert heard == [NodesWoken(frozenset({"n2"}), {"n1": "asleep"})]
 
 
-@told
+@run_async
 async def test_a_node_that_is_being_woken_is_not_woken_again(site):
     power, heard = _power(site, [[], []])
     await asyncio.gather(power.wake(["n1"]), power.wake(["n1"]))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from oarlock.server.http.reader_pool import BURST_SECONDS, MOST_OF_ONE, THREADS, ReaderPool
-from tests.bed import told
+from tests.bed import run_async
 
 
 class Hand:
@@ -58,7 +58,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-@told
+@run_async
 async def test_one_user_leaves_threads_to_others(bench: Bench):
     tasks = [bench.ask("ada") for _ in range(THREADS + 3)] + [bench.ask("bob")]
     await bench.has_begun(MOST_OF_ONE + 1)
@@ -67,7 +67,7 @@ async def test_one_user_leaves_threads_to_others(bench: Bench):
     assert await asyncio.gather(*tasks) == ["ada"] * (THREADS + 3) + ["bob"]
 
 
-@told
+@run_async
 async def test_users_who_wait_take_turns(bench: Bench):
     first_leaves, order = threading.Event(), []
     first = bench.ask("first", work=lambda: first_leaves.wait(20))
@@ -82,7 +82,7 @@ async def test_users_who_wait_take_turns(bench: Bench):
     await asyncio.gather(*holders)
 
 
-@told
+@run_async
 async def test_who_is_over_budget_waits_while_others_have_work_and_not_else(bench: Bench):
     burnt = bench.ask("ada", work=lambda: burn(0.05))
     await burnt
@@ -98,7 +98,7 @@ async def test_who_is_over_budget_waits_while_others_have_work_and_not_else(benc
     assert await slow == "later"
 
 
-@told
+@run_async
 async def test_what_a_question_took_is_charged_also_when_it_fails(bench: Bench):
     def fail() -> None:
         burn(0.05)
@@ -109,7 +109,7 @@ async def test_what_a_question_took_is_charged_also_when_it_fails(bench: Bench):
     assert bench.pool._readers["ada"].tokens < BURST_SECONDS - 0.04
 
 
-@told
+@run_async
 async def test_those_who_wait_with_the_same_key_share_one_answer(bench: Bench):
     holders = [bench.ask(f"holder{n}") for n in range(THREADS)]
     await bench.has_begun(THREADS)
@@ -128,7 +128,7 @@ async def test_those_who_wait_with_the_same_key_share_one_answer(bench: Bench):
     assert await other == "other"
 
 
-@told
+@run_async
 async def test_an_answer_is_never_older_than_the_question(bench: Bench):
     first = bench.ask("ada", key="list")
     await bench.has_begun(1)
@@ -137,7 +137,7 @@ async def test_an_answer_is_never_older_than_the_question(bench: Bench):
     assert not first.done()
 
 
-@told
+@run_async
 async def test_a_turn_is_not_lost_when_the_one_it_goes_to_has_left(bench: Bench):
     holders = [bench.ask(f"holder{n}") for n in range(THREADS)]
     await bench.has_begun(THREADS)

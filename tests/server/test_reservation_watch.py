@@ -11,7 +11,8 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.store.engine.database import Database
-from tests.store.cluster import NOW, add_job
+from tests.clusters import NOW
+from tests.store.cluster import add_job
 
 
 def _reservation(database: Database, state: JobState = JobState.WAITING) -> int:

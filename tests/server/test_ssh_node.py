@@ -11,7 +11,7 @@ from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, OTHER, REBOOTED, SEEN, SiteHooks
 from oarlock.server.nodes import ConnectionLost, Timeouts, ssh
 from tests import bed
-from tests.bed import needs_root, outpost, script, told
+from tests.bed import needs_root, open_node, run_async, script
 
 pytestmark = [needs_root, pytest.mark.component("sshd"), pytest.mark.component("ip")]
 
@@ -19,15 +19,15 @@ QUICK = Timeouts(connect=8.0, answer=8.0, first_retry=0.1, last_retry=0.5, ping=
 
 
 @pytest.fixture
-def rack(ground):
-    with bed.rack(ground) as made:
+def rack(workspace):
+    with bed.rack(workspace) as made:
         yield made
 
 
 @contextlib.asynccontextmanager
 async def reached(machine, user, **more):
     """Reach a machine by ssh; its spool is its own."""
-    async with outpost(machine.home, user, name=machine.name, way=machine.way(), patience=QUICK, **more) as post:
+    async with open_node(machine.home, user, name=machine.name, way=machine.way(), patience=QUICK, **more) as post:
         yield post
 
 
@@ -39,47 +39,47 @@ def test_the_way_is_an_argument_list_in_which_a_node_name_is_never_an_option():
     assert way.arguments("import os")[-1] == "'import os'"
 
 
-@told
-async def test_a_job_runs_on_a_node_that_has_only_sshd_and_python(rack, people):
+@run_async
+async def test_a_job_runs_on_a_node_that_has_only_sshd_and_python(rack, two_users):
     machine = rack.machine()
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         report = await post.run(1, "id -un; hostname; exit 2")
-        assert (report.status, post.out(1)) == (2 << 8, f"{people[0]}\n{machine.name}\n")
+        assert (report.status, post.out(1)) == (2 << 8, f"{two_users[0]}\n{machine.name}\n")
         assert report.boot == (machine.home / "boot_id").read_text().strip()
 
 
-@told
-async def test_noise_before_our_first_word_does_no_harm(rack, people):
+@run_async
+async def test_noise_before_our_first_word_does_no_harm(rack, two_users):
     (rack.home / "banner").write_text("Welcome!\n\x01OARLOCK 0000 30b0000\n")
     noise = "head -c 100000 /dev/urandom; printf '\\n\\001OARLOCK 0000 30b0000\\n'; timeout 0.2 cat > /dev/null"
     (rack.home / "force").write_text(f'#!/bin/sh\n{noise}\neval "$SSH_ORIGINAL_COMMAND"\n')
     (rack.home / "force").chmod(0o755)
     machine = rack.machine(sshd=f"Banner {rack.home}/banner\nForceCommand {rack.home}/force")
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         assert (await post.run(1, "echo fine")).status == 0
         assert post.out(1) == "fine\n"
 
 
-@told
-async def test_a_shell_that_never_comes_to_our_line_is_given_up_in_time(rack, people):
+@run_async
+async def test_a_shell_that_never_comes_to_our_line_is_given_up_in_time(rack, two_users):
     machine = rack.machine(sshd="ForceCommand sleep 600")
     with pytest.raises(NodeUnreachable, match="no answer within 8 s"):
-        async with reached(machine, people[0]):
+        async with reached(machine, two_users[0]):
             pass
 
 
-@told
-async def test_a_node_that_talks_nonsense_without_end_is_given_up_at_once(rack, people):
+@run_async
+async def test_a_node_that_talks_nonsense_without_end_is_given_up_at_once(rack, two_users):
     machine = rack.machine(sshd="ForceCommand head -c 3000000 /dev/urandom; sleep 600")
     with pytest.raises(NodeUnreachable, match="bytes came, but not our marker"):
-        async with asyncio.timeout(20), reached(machine, people[0]):
+        async with asyncio.timeout(20), reached(machine, two_users[0]):
             pass
 
 
-@told
-async def test_a_cut_link_loses_nothing_and_runs_nothing_twice(rack, people):
+@run_async
+async def test_a_cut_link_loses_nothing_and_runs_nothing_twice(rack, two_users):
     machine = rack.machine()
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         short, long = post.launch(1, "echo ran; sleep 1"), post.launch(2, "echo ran; sleep 600")
         for launch in (short, long):
             await post.node.launch(launch)
@@ -100,22 +100,22 @@ async def test_a_cut_link_loses_nothing_and_runs_nothing_twice(rack, people):
         assert ((await post.report(2)).outcome, post.out(2)) == (KILLED, "ran\n")
 
 
-@told
-async def test_a_node_whose_sshd_hangs_is_given_up_in_time_and_heals(rack, people):
+@run_async
+async def test_a_node_whose_sshd_hangs_is_given_up_in_time_and_heals(rack, two_users):
     machine = rack.machine()
     os.kill(machine.listener(), signal.SIGSTOP)
     with pytest.raises(NodeUnreachable, match="timed out"):
-        async with reached(machine, people[0]):
+        async with reached(machine, two_users[0]):
             pass
     os.kill(machine.listener(), signal.SIGCONT)
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         assert (await post.run(1, "true")).status == 0
 
 
-@told
-async def test_a_node_that_lost_its_power_comes_back_with_another_boot_id_and_the_truth(rack, people):
+@run_async
+async def test_a_node_that_lost_its_power_comes_back_with_another_boot_id_and_the_truth(rack, two_users):
     machine = rack.machine()
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         launch = post.launch(1, "echo ran; sleep 600")
         await post.node.launch(launch)
         await post.printed(1, "ran")
@@ -132,21 +132,21 @@ async def test_a_node_that_lost_its_power_comes_back_with_another_boot_id_and_th
         assert (refusal.value.word, post.out(1)) == (REBOOTED, "ran\n")
 
 
-@told
-async def test_a_host_key_that_changed_is_never_accepted(rack, people):
+@run_async
+async def test_a_host_key_that_changed_is_never_accepted(rack, two_users):
     machine = rack.machine()
     machine.cut_power()
     machine.new_host_key()
     machine.boot()
     with pytest.raises(NodeUnreachable, match="Host key verification failed"):
-        async with reached(machine, people[0]):
+        async with reached(machine, two_users[0]):
             pass
 
 
-@told
-async def test_jobs_outlive_the_end_of_ssh_and_of_the_server(rack, people):
+@run_async
+async def test_jobs_outlive_the_end_of_ssh_and_of_the_server(rack, two_users):
     machine = rack.machine()
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         launches = [post.launch(job, "echo ran; sleep 0.5; exit 4") for job in range(1, 6)]
         for launch in launches:
             await post.node.launch(launch)
@@ -157,11 +157,11 @@ async def test_jobs_outlive_the_end_of_ssh_and_of_the_server(rack, people):
         assert [post.out(launch.job) for launch in launches] == ["ran\n"] * 5
 
 
-@told
-async def test_a_prologue_that_hangs_holds_up_only_its_own_job(rack, people, site):
+@run_async
+async def test_a_prologue_that_hangs_holds_up_only_its_own_job(rack, two_users, site):
     hooks = SiteHooks(prologue=script(site / "hang", "sleep 600"), timeout=1)
     machine = rack.machine()
-    async with reached(machine, people[0]) as post:
+    async with reached(machine, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
         assert (await post.run(2, "true")).outcome == EXITED
         report = await post.report(1)
@@ -172,10 +172,10 @@ async def test_a_prologue_that_hangs_holds_up_only_its_own_job(rack, people, sit
         )
 
 
-@told
-async def test_a_job_on_two_machines_has_a_place_on_both(rack, people):
+@run_async
+async def test_a_job_on_two_machines_has_a_place_on_both(rack, two_users):
     first, second = rack.machine(), rack.machine()
-    async with reached(first, people[0]) as one, reached(second, people[0]) as two:
+    async with reached(first, two_users[0]) as one, reached(second, two_users[0]) as two:
         launch = one.launch(9, "cat $OAR_NODEFILE", nodes=(first.name, second.name))
         await two.node.launch(launch._replace(role=OTHER, command="", boot=two.boot))
         await two.started(9)

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 
 from oarlock.node.wire.messages import EXITED, CgroupLimits
-from tests.bed import needs_root, outpost, told
+from tests.bed import needs_root, open_node, run_async
 
 pytestmark = needs_root
 
@@ -13,9 +13,9 @@ def _warned(caplog):
     return [record.message for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@told
-async def test_a_node_that_denies_no_devices_is_warned_of_once_when_a_job_has_gpus(ground, people, caplog):
-    async with outpost(ground, people[0]) as post:
+@run_async
+async def test_a_node_that_denies_no_devices_is_warned_of_once_when_a_job_has_gpus(workspace, two_users, caplog):
+    async with open_node(workspace, two_users[0]) as post:
         post.node._hello = replace(await post.node.hello(), missing=("devices",))
         await post.run(1, "true")
         assert _warned(caplog) == []

@@ -11,7 +11,8 @@ from oarlock.simulate.platform import parse
 from oarlock.simulate.trace import flat
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from tests.store.cluster import NOW, add_job, add_nodes, run, step
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run, step
 
 HOUR = 3600
 

@@ -1,4 +1,4 @@
-"""Small clusters and jobs for the tests of the store."""
+"""Jobs for the tests of the store."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,22 +7,8 @@ from typing import Any
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves, new_jobs, properties, resources
-
-NOW = 1_000_000
-
-
-def add_nodes(tx: Tx, names: Sequence[str], *, cores: int = 2) -> list[int]:
-    """Add nodes with a few cores each; `core` is a property of the site's own."""
-    if "core" not in properties.types(tx):
-        properties.add(tx, "core", int)
-    count = len(resources.listed(tx))
-    rows = [
-        {"network_address": name, "core": count + place * cores + core, "cpuset": core}
-        for place, name in enumerate(names)
-        for core in range(cores)
-    ]
-    return resources.add(tx, rows, at=NOW)
+from oarlock.store.queries import jobs, moves, new_jobs
+from tests.clusters import NOW
 
 
 def new(

@@ -11,7 +11,8 @@ from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, jobs, resources
 from oarlock.store.queries.accounting import AccountingRow
-from tests.store.cluster import add_job, add_nodes, run, step
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job, run, step
 
 DAY = 86400
 S = JobState

@@ -13,7 +13,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import user_records
 from oarlock.store.queries.user_records import AuditEntry
 from oarlock.store.tables import audit as rows
-from tests.store.cluster import NOW
+from tests.clusters import NOW
 
 ENTRIES = [AuditEntry(NOW + n, "ada" if n % 2 else "root", "", "queues.stop", "socket", f"{n}") for n in range(1, 5)]
 

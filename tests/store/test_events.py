@@ -5,7 +5,8 @@ from oarlock.model.job import FragState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, moves
 from oarlock.store.queries.events import EventRow
-from tests.store.cluster import NOW, add_job
+from tests.clusters import NOW
+from tests.store.cluster import add_job
 
 SUSPECTED = Event(EventType.PING_CHECKER_NODE_SUSPECTED, NOW, "no answer", hosts=("b", "a", "b"))
 WALLTIME = Event(EventType.WALLTIME, NOW + 1, "over its walltime", job=7)

@@ -12,7 +12,8 @@ from oarlock.node.log_lines import DetailFormatter
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, events, moves, resources
-from tests.store.cluster import NOW, add_job, add_nodes, run
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run
 
 
 @pytest.fixture

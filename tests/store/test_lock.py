@@ -14,7 +14,7 @@ from oarlock.model.errors import DatabaseHeld
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from tests.bed import eventually
+from tests.waiting import wait_until
 
 
 def test_a_second_server_is_refused_and_told_who_is_the_first(place: str, database: Database):
@@ -48,7 +48,6 @@ _SERVER = """
 import sys
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from tests.bed import eventually
 database = open_database(sys.argv[1])
 database.lock(now=1000)
 print("locked", flush=True)
@@ -131,7 +130,7 @@ def test_a_server_takes_its_lock_back_from_its_own_session_that_hangs(database: 
         with socket.socket(fileno=os.dup(descriptor)) as connection:
             connection.shutdown(socket.SHUT_RDWR)
         written = database.submit(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
-        eventually(lambda: "still keeps the connection" in str([vars(record) for record in caplog.records]))
+        wait_until(lambda: "still keeps the connection" in str([vars(record) for record in caplog.records]))
     finally:
         os.kill(backend, signal.SIGCONT)
     written.result(timeout=20)

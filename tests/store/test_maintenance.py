@@ -6,7 +6,7 @@ from oarlock.model.maintenance import Maintenance, UnknownWindow
 from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, properties, snapshot
-from tests.store.cluster import NOW, add_nodes
+from tests.clusters import NOW, add_nodes
 
 
 def test_windows_are_listed_by_their_begin_until_they_are_over(tx: Tx):

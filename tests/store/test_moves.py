@@ -12,7 +12,8 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Move
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, moves, new_jobs, resources
-from tests.store.cluster import NOW, add_job, add_nodes, choice, new, rows, run, step
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, choice, new, rows, run, step
 from tests.store.test_jobs import counted
 
 S = JobState

@@ -4,7 +4,8 @@ from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import listing, properties, resources
 from oarlock.store.queries.listing import GpuCounts, NodeOccupation
-from tests.store.cluster import NOW, add_job, add_nodes, run
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run
 
 
 def test_resources_are_counted_by_node_and_state(tx: Tx):

@@ -7,7 +7,8 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import plans
 from oarlock.store.queries.plans import Prediction
-from tests.store.cluster import NOW, rows
+from tests.clusters import NOW
+from tests.store.cluster import rows
 from tests.store.test_jobs import counted
 
 

@@ -7,7 +7,8 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties, resources
 from oarlock.store.tables import resources as table
-from tests.store.cluster import NOW, rows
+from tests.clusters import NOW
+from tests.store.cluster import rows
 
 
 def test_a_property_holds_integers_or_texts_and_nothing_at_first(tx: Tx):

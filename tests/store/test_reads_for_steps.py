@@ -4,7 +4,8 @@ from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine import facts
 from oarlock.store.queries import jobs, resources, shapes, snapshot
-from tests.store.cluster import NOW, add_job, add_nodes, choice, run, step
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, choice, run, step
 
 
 def test_holders_are_the_jobs_that_have_resources_now(tx):

@@ -7,7 +7,8 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, user_records
 from oarlock.store.queries.accounting import Summary
 from oarlock.store.queries.user_records import StoredToken
-from tests.store.cluster import NOW, add_job
+from tests.clusters import NOW
+from tests.store.cluster import add_job
 
 
 def test_a_request_that_comes_again_gets_the_same_answer(tx: Tx):

@@ -20,7 +20,8 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties, resources
-from tests.store.cluster import NOW, add_job, add_nodes, rows, run, step
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, rows, run, step
 
 
 def _history(tx: Tx) -> list[tuple[Any, ...]]:

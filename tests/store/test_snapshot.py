@@ -27,7 +27,8 @@ from oarlock.store import tables
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, jobs, moves, new_jobs, plans, properties, resources, shapes, snapshot
-from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, choice, new, run, step
 from tests.store.test_jobs import counted
 
 S = JobState

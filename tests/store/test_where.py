@@ -18,8 +18,9 @@ from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import condition_sql, jobs, new_jobs, properties, resources
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
+from tests.clusters import NOW
 from tests.lang.trees import TYPES, conditions, rows
-from tests.store.cluster import NOW, new
+from tests.store.cluster import new
 
 _ROWS = table(
     "looked_at",

@@ -9,16 +9,17 @@ from pathlib import Path
 
 from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts
-from tests.bed import Outpost, eventually
+from tests.bed import OpenNode
 from tests.vm.machine import Machine
+from tests.waiting import wait_until
 
 # Emulated: what takes a second elsewhere takes five here.
 PATIENCE = Timeouts(connect=60.0, answer=60.0, first_retry=0.5, last_retry=2.0, ping=5.0, idle=300.0)
 
 
 @dataclass(kw_only=True)
-class Guest(Outpost):
-    """An outpost whose files are read through root's line to the machine."""
+class Guest(OpenNode):
+    """A node whose files are read through root's line to the machine."""
 
     machine: Machine
 
@@ -29,7 +30,7 @@ class Guest(Outpost):
         return self.machine.run(f"cat {self.home}/{job}.err", check=False)
 
     async def printed(self, job: int, text: str) -> None:
-        await asyncio.to_thread(eventually, lambda: text in self.out(job), seconds=60, what=f"printing {text}")
+        await asyncio.to_thread(wait_until, lambda: text in self.out(job), seconds=60, what=f"printing {text}")
 
     def groups(self) -> list[str]:
         """The cgroups of jobs of this node program."""

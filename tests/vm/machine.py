@@ -16,8 +16,8 @@ from pathlib import Path
 
 from oarlock.server.nodes import ssh
 from oarlock.server.nodes.command import NodeCommand
-from tests.bed import eventually
 from tests.vm.image import Image
+from tests.waiting import wait_until
 
 BOOT_SECONDS = 120
 MEMORY_MB = 512
@@ -183,7 +183,7 @@ def saved(image: Image, name: str) -> Path:
         machine = Machine(image, making, name)
         try:
             machine.start(saved=False)
-            eventually(lambda: machine.run("systemctl is-system-running --wait", check=False), seconds=120)
+            wait_until(lambda: machine.run("systemctl is-system-running --wait", check=False), seconds=120)
             machine.save()
         finally:
             machine.cut_power()
@@ -192,9 +192,9 @@ def saved(image: Image, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def machine(image: Image, ground: Path, name: str) -> Iterator[Machine]:
+def machine(image: Image, workspace: Path, name: str) -> Iterator[Machine]:
     """Start a machine from its saved state in a folder of its own; nothing is left of it at the end."""
-    home = ground / name
+    home = workspace / name
     home.mkdir()
     shutil.copy(saved(image, name), home / "disk.qcow2")
     made = Machine(image, home, name)

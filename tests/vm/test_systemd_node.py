@@ -10,8 +10,9 @@ from oarlock.model.errors import NodeRefused
 from oarlock.node.measure.stream import decode_sample
 from oarlock.node.wire.messages import EXITED, KILLED, LOST, OTHER, REBOOTED, CgroupLimits
 from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable
-from tests.bed import eventually, needs_root, told
+from tests.bed import needs_root, run_async
 from tests.vm.guest import guest
+from tests.waiting import wait_until
 
 pytestmark = [
     needs_root,
@@ -36,14 +37,14 @@ time.sleep(60)
 " """
 
 
-@told
+@run_async
 async def test_the_node_has_the_unified_tree_and_limits_everything(shared):
     async with guest(shared) as post:
         hello = await post.node.hello()
         assert (hello.cgroups, hello.missing, hello.cpus, hello.uid) == ("v2", (), 2, 0)
 
 
-@told
+@run_async
 async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
     async with guest(shared) as post:
         await post.node.launch(post.launch(13, "echo $OAR_CPUSET; sleep 600", limits=CgroupLimits(pids=30)))
@@ -56,7 +57,7 @@ async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
         await post.report(13)
 
 
-@told
+@run_async
 async def test_jobs_are_measured_where_systemd_put_them(shared):
     async with guest(shared) as post:
         samples = []
@@ -64,13 +65,13 @@ async def test_jobs_are_measured_where_systemd_put_them(shared):
         await post.node.launch(post.launch(15, "sleep 600"))
         await post.started(15)
         await post.node.sample({"period": 1})
-        await asyncio.to_thread(eventually, lambda: any(15 in jobs for jobs in samples), what="a sample of the job")
+        await asyncio.to_thread(wait_until, lambda: any(15 in jobs for jobs in samples), what="a sample of the job")
         assert samples[-1][15]["memory_usage_bytes"] > 0
         await post.node.kill(15, 1)
         await post.report(15)
 
 
-@told
+@run_async
 async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
     shared.run("chmod -x /usr/bin/systemd-run")
     try:
@@ -86,7 +87,7 @@ async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
         shared.run("chmod +x /usr/bin/systemd-run")
 
 
-@told
+@run_async
 async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
     async with guest(shared) as post:
         report = await post.run(1, HOG, limits=CgroupLimits(memory=64 << 20))
@@ -95,7 +96,7 @@ async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
         assert 32 << 20 < report.counters["memory_peak_bytes"] <= 64 << 20
 
 
-@told
+@run_async
 async def test_a_denied_device_cannot_be_opened_below_systemds_own_filters(shared):
     async with guest(shared) as post:
         tries = "for one in zero full null; do (: < /dev/$one) 2> /dev/null && echo $one; done"
@@ -103,7 +104,7 @@ async def test_a_denied_device_cannot_be_opened_below_systemds_own_filters(share
         assert post.out(16) == "full\nnull\n"
 
 
-@told
+@run_async
 async def test_forks_above_the_limit_are_refused_and_counted(shared):
     async with guest(shared) as post:
         await post.node.launch(post.launch(2, FORKS, limits=CgroupLimits(pids=20), grace=1))
@@ -111,7 +112,7 @@ async def test_forks_above_the_limit_are_refused_and_counted(shared):
         [group] = await asyncio.to_thread(post.groups)
         events = f"grep -c 'max [1-9]' {group}/pids.events"
         await asyncio.to_thread(
-            eventually, lambda: shared.run(events, check=False).strip() == "1", what="refused forks"
+            wait_until, lambda: shared.run(events, check=False).strip() == "1", what="refused forks"
         )
         assert int(shared.run(f"cat {group}/pids.current")) <= 20
         await post.node.kill(2, 1)
@@ -119,14 +120,14 @@ async def test_forks_above_the_limit_are_refused_and_counted(shared):
         assert (report.outcome, report.counters["tasks_refused_total"] >= 31) == (KILLED, True)
 
 
-@told
+@run_async
 async def test_a_job_sees_only_its_cpus(shared):
     async with guest(shared) as post:
         await post.run(3, "nproc; grep Cpus_allowed_list /proc/self/status", limits=CgroupLimits(cpus=(1,)))
         assert post.out(3) == "1\nCpus_allowed_list:\t1\n"
 
 
-@told
+@run_async
 async def test_systemd_takes_no_controller_away_from_a_running_job(shared):
     async with guest(shared) as post:
         limits = CgroupLimits(cpus=(1,), memory=64 << 20, pids=30)
@@ -147,7 +148,7 @@ async def test_systemd_takes_no_controller_away_from_a_running_job(shared):
         assert (await post.report(4)).outcome == KILLED
 
 
-@told
+@run_async
 async def test_nothing_of_a_job_is_left_at_its_end(shared):
     async with guest(shared) as post:
         report = await post.run(5, "setsid sleep 600 & (setsid nohup sleep 600 &); echo started")
@@ -155,7 +156,7 @@ async def test_nothing_of_a_job_is_left_at_its_end(shared):
         assert (post.groups(), post.processes()) == ([], [])
 
 
-@told
+@run_async
 async def test_a_suspended_job_stands_still_until_it_is_resumed(shared):
     async with guest(shared) as post:
         await post.node.launch(post.launch(6, "while :; do echo x; sleep 0.1; done"))
@@ -166,13 +167,13 @@ async def test_a_suspended_job_stands_still_until_it_is_resumed(shared):
         assert "frozen 1" in shared.run(f"sleep 1; cat {group}/cgroup.events")
         assert post.out(6) == before
         await post.node.resume(6, 1)
-        await asyncio.to_thread(eventually, lambda: len(post.out(6)) > len(before), what="going on")
+        await asyncio.to_thread(wait_until, lambda: len(post.out(6)) > len(before), what="going on")
         await post.node.suspend(6, 1)
         await post.node.kill(6, 1)
         assert (await post.report(6)).outcome == KILLED
 
 
-@told
+@run_async
 async def test_a_job_outlives_the_login_that_brought_it_here_though_logind_kills_what_is_left(shared):
     stray = shared.login("root", "setsid sleep 600 > /dev/null 2>&1 < /dev/null & echo $!").strip()
     async with guest(shared) as post:
@@ -183,7 +184,7 @@ async def test_a_job_outlives_the_login_that_brought_it_here_though_logind_kills
         report = await post.report(7)
         assert (report.outcome, report.status, post.out(7)) == (EXITED, 3 << 8, "alive\n")
     gone = f"test -d /proc/{stray} || echo gone"
-    eventually(lambda: shared.run(gone) == "gone\n", what="the end of what a login left")
+    wait_until(lambda: shared.run(gone) == "gone\n", what="the end of what a login left")
 
 
 def ipc(user: str) -> str:
@@ -191,7 +192,7 @@ def ipc(user: str) -> str:
     return f"(ipcs -m | grep -w {user}; find /dev/shm -user {user}) | wc -l"
 
 
-@told
+@run_async
 async def test_a_job_keeps_its_shared_memory_when_its_user_logs_in_and_out(shared):
     async with guest(shared) as post:
         make = "ipcmk -M 4096 > /dev/null; echo kept > /dev/shm/of-$USER"
@@ -200,7 +201,7 @@ async def test_a_job_keeps_its_shared_memory_when_its_user_logs_in_and_out(share
         await asyncio.to_thread(shared.login, "alice", "true")
         await asyncio.to_thread(shared.login, "bob", make)
         await asyncio.to_thread(
-            eventually, lambda: shared.run(ipc("bob")) == "0\n", seconds=60, what="logind's care of what bob left"
+            wait_until, lambda: shared.run(ipc("bob")) == "0\n", seconds=60, what="logind's care of what bob left"
         )
         assert shared.run(ipc("alice")) == "2\n"
         await post.node.kill(8, 1)
@@ -212,7 +213,7 @@ async def test_a_job_keeps_its_shared_memory_when_its_user_logs_in_and_out(share
 FILES = "find / -xdev \\( -path /var/spool/oarlock -o -path /var/log -o -path /proc \\) -prune -o -print | sort"
 
 
-@told
+@run_async
 async def test_a_node_is_left_as_it_was_found(shared):
     before = shared.run(FILES)
     async with guest(shared) as post:
@@ -221,11 +222,11 @@ async def test_a_node_is_left_as_it_was_found(shared):
         await post.node.forget([(9, 1)])
         assert shared.run(FILES) == before
     left = f"find /sys/fs/cgroup /run/systemd/transient -name '*{post.settings.node}*'"
-    eventually(lambda: shared.run(left) == "", what="the end of the supervisors' group")
+    wait_until(lambda: shared.run(left) == "", what="the end of the supervisors' group")
     assert shared.run("systemctl --failed --no-legend") == ""
 
 
-@told
+@run_async
 async def test_a_job_on_two_machines_has_a_place_on_both(shared, fresh):
     async with guest(shared) as one, guest(fresh) as two:
         launch = one.launch(10, "cat $OAR_NODEFILE", nodes=("n1", "n2"))
@@ -240,7 +241,7 @@ async def test_a_job_on_two_machines_has_a_place_on_both(shared, fresh):
         assert (one.out(10), two.groups()) == ("n1\nn2\n", [])
 
 
-@told
+@run_async
 async def test_after_a_power_cut_nothing_runs_twice_and_the_truth_is_told(fresh):
     async with guest(fresh) as post:
         settled = post.launch(11, "echo ran >> ran.11; sync; echo ready; sleep 600")

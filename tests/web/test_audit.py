@@ -9,98 +9,99 @@ from sqlalchemy import update
 from oarlock.store.engine.database import Database
 from oarlock.store.tables import audit as rows
 from oarlock.web.refusals import MOST_DIFFERENT
-from tests.store.cluster import add_job, add_nodes
-from tests.web.house import NOW, Running, running
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job
+from tests.web.nodeless_server import NOW, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(lambda tx: (add_nodes(tx, ["node1"]), add_job(tx, user="nobody")))
-    with running(database, job_min_uid=1) as house:
-        yield house
+    with running(database, job_min_uid=1) as api:
+        yield api
 
 
-def _told(house: Running, query: str = "") -> list[tuple[str, ...]]:
-    changes = house.client.get(f"/audit{query}").body["changes"]
+def _told(api: Running, query: str = "") -> list[tuple[str, ...]]:
+    changes = api.client.get(f"/audit{query}").body["changes"]
     return [(one["user"], one["behalf"], one["verb"], one["channel"], one["asked"]) for one in changes]
 
 
-def test_changes_are_noted_once_and_reading_is_not(house: Running):
-    house.client.get("/queues")
+def test_changes_are_noted_once_and_reading_is_not(api: Running):
+    api.client.get("/queues")
     for _ in range(2):
-        house.client.ask("POST", "/queues/stop", {"names": ["default"]}, Request_Id="same")
-    house.client_of("nobody").post("/jobs/delete", {"ids": [1]})
-    stopped, deleted = _told(house)
+        api.client.ask("POST", "/queues/stop", {"names": ["default"]}, Request_Id="same")
+    api.client_of("nobody").post("/jobs/delete", {"ids": [1]})
+    stopped, deleted = _told(api)
     assert stopped[:4] == ("root", "", "queues.stop", "socket")
     assert '"default"' in stopped[4]
     assert deleted[:4] == ("nobody", "", "jobs.delete", "socket")
     assert '"ids":[1]' in deleted[4]
-    assert _told(house, "?by=nobody") == [deleted]
-    assert _told(house, f"?since={NOW + 1}") == []
+    assert _told(api, "?by=nobody") == [deleted]
+    assert _told(api, f"?since={NOW + 1}") == []
 
 
-def _refused(house: Running) -> list[tuple[str, ...]]:
-    changes = house.client.get("/audit").body["changes"]
+def _refused(api: Running) -> list[tuple[str, ...]]:
+    changes = api.client.get("/audit").body["changes"]
     return [(one["user"], one["verb"], one["refused"]) for one in changes]
 
 
-def test_a_refused_request_is_noted_with_who_what_and_why(house: Running):
-    nobody = house.client_of("nobody")
+def test_a_refused_request_is_noted_with_who_what_and_why(api: Running):
+    nobody = api.client_of("nobody")
     nobody.post("/queues/stop", {"names": ["default"]})
     nobody.get("/audit")
     nobody.post("/jobs", {"command": "true", "queue": "nosuch"})
-    house.client.post("/queues/stop", {"names": ["nosuch"]})
-    assert _refused(house) == [
+    api.client.post("/queues/stop", {"names": ["nosuch"]})
+    assert _refused(api) == [
         ("nobody", "queues.stop", "Only administrators may do this; nobody is not one."),
         ("nobody", "audit.list", "Only administrators may do this; nobody is not one."),
         ("nobody", "jobs.submit", "There is no queue `nosuch`."),
         ("root", "queues.stop", "There is no queue `nosuch`."),
     ]
-    assert house.client.get("/audit?check=true").body["broken"] is None
+    assert api.client.get("/audit?check=true").body["broken"] is None
 
 
-def test_of_several_jobs_those_refused_are_noted_apart_from_those_done(house: Running, database: Database):
+def test_of_several_jobs_those_refused_are_noted_apart_from_those_done(api: Running, database: Database):
     database.write(lambda tx: (add_job(tx, user="root"), add_job(tx, user="nobody")))
-    house.client_of("nobody").post("/jobs/hold", {"ids": [1, 2, 3]})
-    house.client_of("nobody").post("/jobs/hold", {"ids": [2]})
-    noted = [(one["asked"], one["refused"]) for one in house.client.get("/audit").body["changes"]]
+    api.client_of("nobody").post("/jobs/hold", {"ids": [1, 2, 3]})
+    api.client_of("nobody").post("/jobs/hold", {"ids": [2]})
+    noted = [(one["asked"], one["refused"]) for one in api.client.get("/audit").body["changes"]]
     assert [(asked.partition("]")[0], refused) for asked, refused in noted] == [
         ('{"ids":[1,3', ""),
         ('{"ids":[2', "This belongs to root, not to nobody."),
     ]
 
 
-def test_a_flood_of_refusals_leaves_a_few_rows(house: Running):
-    nobody = house.client_of("nobody")
+def test_a_flood_of_refusals_leaves_a_few_rows(api: Running):
+    nobody = api.client_of("nobody")
     for number in range(3 * MOST_DIFFERENT):
         nobody.post("/jobs/delete", {"ids": [1000 + number]})
         nobody.post("/queues/stop", {})
-    assert len(_refused(house)) == MOST_DIFFERENT
+    assert len(_refused(api)) == MOST_DIFFERENT
 
 
-def test_what_was_done_to_a_job_is_found_by_its_number_however_it_was_named(house: Running):
-    house.client_of("nobody").post("/jobs/hold", {"where": "job_user = 'nobody'"})
-    house.client.post("/jobs/resume", {"ids": [1]})
-    house.client.post("/jobs/resume", {"ids": [11]})
-    assert [(who, verb) for who, _, verb, *_ in _told(house, "?job=1")] == [
+def test_what_was_done_to_a_job_is_found_by_its_number_however_it_was_named(api: Running):
+    api.client_of("nobody").post("/jobs/hold", {"where": "job_user = 'nobody'"})
+    api.client.post("/jobs/resume", {"ids": [1]})
+    api.client.post("/jobs/resume", {"ids": [11]})
+    assert [(who, verb) for who, _, verb, *_ in _told(api, "?job=1")] == [
         ("nobody", "jobs.hold"),
         ("root", "jobs.resume"),
     ]
-    assert _told(house, "?job=2") == []
+    assert _told(api, "?job=2") == []
 
 
-def test_a_job_submitted_for_somebody_else_is_noted_with_both_names(house: Running):
-    house.client.ask("POST", "/jobs", {"command": "true"}, On_Behalf_Of="nobody")
-    house.client_of("nobody").post("/jobs", {"command": "true"})
-    [noted] = _told(house)
+def test_a_job_submitted_for_somebody_else_is_noted_with_both_names(api: Running):
+    api.client.ask("POST", "/jobs", {"command": "true"}, On_Behalf_Of="nobody")
+    api.client_of("nobody").post("/jobs", {"command": "true"})
+    [noted] = _told(api)
     assert noted[:4] == ("root", "nobody", "jobs.submit", "socket")
 
 
-def test_an_edited_record_shows_when_it_is_checked(house: Running, database: Database):
-    house.client.post("/queues/stop", {})
-    assert house.client.get("/audit?check=true").body["broken"] is None
+def test_an_edited_record_shows_when_it_is_checked(api: Running, database: Database):
+    api.client.post("/queues/stop", {})
+    assert api.client.get("/audit?check=true").body["broken"] is None
     database.write(lambda tx: tx.execute(update(rows).values(user_name="ada")) and None)
-    body = house.client.get("/audit?check=true").body
+    body = api.client.get("/audit?check=true").body
     assert body["broken"] == body["changes"][0]["id"]

@@ -11,43 +11,43 @@ from oarlock.store.engine.database import Database
 from oarlock.store.queries import jobs, user_records
 from oarlock.web.identity import token_hash
 from tests import bed
-from tests.store.cluster import add_nodes
-from tests.web.house import NOW, Client, Running, running
+from tests.clusters import add_nodes
+from tests.web.nodeless_server import NOW, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 JOB = {"command": "true", "resources": ["/resource_id=1,walltime=1"], "directory": "/"}
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
-    with running(database, job_min_uid=1) as house:
-        yield house
+    with running(database, job_min_uid=1) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
-def shared_house(module_database: Database) -> Iterator[Running]:
-    """A house for those who are refused, and for those who look only at what they made themselves."""
+def shared_api(module_database: Database) -> Iterator[Running]:
+    """A server for those who are refused, and for those who look only at what they made themselves."""
     module_database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
-    with running(module_database, job_min_uid=1) as house:
-        yield house
+    with running(module_database, job_min_uid=1) as api:
+        yield api
 
 
-def _owners(house: Running, ids: list[int]) -> list[str]:
-    with house.core.database.read() as tx:
+def _owners(api: Running, ids: list[int]) -> list[str]:
+    with api.core.database.read() as tx:
         return [job.user for job in jobs.get_many(tx, ids)]
 
 
-def test_who_was_not_found_for_a_moment_is_found_at_the_next_request(shared_house: Running):
+def test_who_was_not_found_for_a_moment_is_found_at_the_next_request(shared_api: Running):
     """As after an outage of the directory service, which says the same of everybody: no such user."""
     uid = 2_000_000 + os.getpid()
-    assert shared_house.client_of(uid).get("/jobs").status == 401
+    assert shared_api.client_of(uid).get("/jobs").status == 401
     with bed.account(f"oarlk{os.getpid() % 100000}i", uid):
-        assert shared_house.client_of(uid).get("/jobs").status == 200
+        assert shared_api.client_of(uid).get("/jobs").status == 200
 
 
-def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(house: Running):
-    clients = {user: house.client_of(user) for user in ("nobody", "daemon")}
+def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(api: Running):
+    clients = {user: api.client_of(user) for user in ("nobody", "daemon")}
 
     def fifty(user: str) -> list[int]:
         client, made = clients[user], []
@@ -60,7 +60,7 @@ def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(hou
 
     with ThreadPoolExecutor(2) as threads:
         made = dict(zip(clients, threads.map(fifty, clients), strict=True))
-    assert {user: set(_owners(house, ids)) for user, ids in made.items()} == {
+    assert {user: set(_owners(api, ids)) for user, ids in made.items()} == {
         "nobody": {"nobody"},
         "daemon": {"daemon"},
     }
@@ -68,46 +68,46 @@ def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(hou
 
 
 @pytest.mark.parametrize("field", ["user", "uid", "gid", "job_user", "owner", "groups", "admin", "on_behalf_of"])
-def test_no_request_can_say_who_sends_it(shared_house: Running, field: str):
-    refused = shared_house.client_of("nobody").post("/jobs", JOB | {field: "root"})
+def test_no_request_can_say_who_sends_it(shared_api: Running, field: str):
+    refused = shared_api.client_of("nobody").post("/jobs", JOB | {field: "root"})
     assert (refused.status, refused.body["kind"]) == (400, "UnknownField")
     assert field in refused.body["error"]
 
 
 @pytest.mark.parametrize("header", ["X_Remote_User", "Remote_User", "X_Remote_Ident", "X_Forwarded_User"])
-def test_no_header_can_say_who_sends_it(shared_house: Running, header: str):
-    submitted = shared_house.client_of("nobody").post("/jobs", JOB, **{header: "daemon"})
-    assert _owners(shared_house, submitted.body["job_ids"]) == ["nobody"]
+def test_no_header_can_say_who_sends_it(shared_api: Running, header: str):
+    submitted = shared_api.client_of("nobody").post("/jobs", JOB, **{header: "daemon"})
+    assert _owners(shared_api, submitted.body["job_ids"]) == ["nobody"]
 
 
-def test_a_token_on_the_socket_changes_nothing(house: Running):
-    made = house.client_of("daemon").post("/tokens", {"name": "mine"}).body["token"]
-    client = house.client_of("nobody")
+def test_a_token_on_the_socket_changes_nothing(api: Running):
+    made = api.client_of("daemon").post("/tokens", {"name": "mine"}).body["token"]
+    client = api.client_of("nobody")
     client.token = made
-    assert _owners(house, client.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
+    assert _owners(api, client.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
 
 
-def test_an_administrator_submits_for_somebody_and_nobody_else_does(house: Running):
-    done = house.client.post("/jobs", JOB, On_Behalf_Of="nobody")
-    assert _owners(house, done.body["job_ids"]) == ["nobody"]
+def test_an_administrator_submits_for_somebody_and_nobody_else_does(api: Running):
+    done = api.client.post("/jobs", JOB, On_Behalf_Of="nobody")
+    assert _owners(api, done.body["job_ids"]) == ["nobody"]
     asked = [
-        house.client_of("daemon").post("/jobs", JOB, On_Behalf_Of="nobody"),
-        house.client.post("/jobs", JOB, On_Behalf_Of="root"),
-        house.client.post("/jobs", JOB, On_Behalf_Of="no-such-user"),
-        house.client.post("/jobs/delete", {"ids": [1]}, On_Behalf_Of="nobody"),
+        api.client_of("daemon").post("/jobs", JOB, On_Behalf_Of="nobody"),
+        api.client.post("/jobs", JOB, On_Behalf_Of="root"),
+        api.client.post("/jobs", JOB, On_Behalf_Of="no-such-user"),
+        api.client.post("/jobs/delete", {"ids": [1]}, On_Behalf_Of="nobody"),
     ]
     assert [one.body["kind"] for one in asked] == ["Forbidden", "SubmitterRefused", "BadRequest", "BadRequest"]
 
 
-def _at_port(house: Running, made: str) -> Client:
-    return house.client_at_port(made)
+def _at_port(api: Running, made: str) -> Client:
+    return api.client_at_port(made)
 
 
-def test_a_token_stands_for_its_user_until_it_is_revoked(house: Running):
-    client = house.client_of("nobody")
+def test_a_token_stands_for_its_user_until_it_is_revoked(api: Running):
+    client = api.client_of("nobody")
     made = client.post("/tokens", {"name": "laptop", "days": 1}).body["token"]
-    at_port = _at_port(house, made)
-    assert _owners(house, at_port.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
+    at_port = _at_port(api, made)
+    assert _owners(api, at_port.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
     assert at_port.get("/tokens").body == {
         "tokens": [{"name": "laptop", "created": NOW, "expires": NOW + 86_400}]
     }  # fmt: skip
@@ -116,43 +116,43 @@ def test_a_token_stands_for_its_user_until_it_is_revoked(house: Running):
     assert client.delete("/tokens/laptop").body["kind"] == "UnknownToken"
 
 
-def test_a_token_of_an_account_whose_name_was_given_again_opens_nothing(house: Running):
-    made = house.client_of("nobody").post("/tokens", {"name": "old"}).body["token"]
-    assert house.client_at_port(made).get("/jobs").status == 200
-    house.core.database.write(lambda tx: tx.exec_driver_sql("UPDATE tokens SET uid = 4242"))
-    refused = house.client_at_port(made).get("/jobs")
+def test_a_token_of_an_account_whose_name_was_given_again_opens_nothing(api: Running):
+    made = api.client_of("nobody").post("/tokens", {"name": "old"}).body["token"]
+    assert api.client_at_port(made).get("/jobs").status == 200
+    api.core.database.write(lambda tx: tx.exec_driver_sql("UPDATE tokens SET uid = 4242"))
+    refused = api.client_at_port(made).get("/jobs")
     assert (refused.status, refused.body["error"]) == (
         401, "That token was made by another account of the name nobody: its number was 4242, now it is 65534.",
     )  # fmt: skip
 
 
-def test_only_the_hash_of_a_token_is_stored(house: Running):
-    made = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once").body["token"]
-    with house.core.database.read() as tx:
+def test_only_the_hash_of_a_token_is_stored(api: Running):
+    made = api.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once").body["token"]
+    with api.core.database.read() as tx:
         stored = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM tokens")]
         remembered = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM request_ids")]
     assert [row[:5] for row in stored] == [(token_hash(made), "nobody", "laptop", NOW, NOW + 30 * 86_400)]
     assert made not in str(remembered)
-    again = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once")
+    again = api.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once")
     assert (again.status, again.body["kind"]) == (409, "TokenExists")
 
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer nonsense", "Basic cm9vdDo=", "bearer \xff", ""])
-def test_what_is_no_token_of_ours_opens_nothing(shared_house: Running, header: str):
-    assert shared_house.client_at_port().get("/jobs", Authorization=header).status == 401
+def test_what_is_no_token_of_ours_opens_nothing(shared_api: Running, header: str):
+    assert shared_api.client_at_port().get("/jobs", Authorization=header).status == 401
 
 
-def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(house: Running):
+def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(api: Running):
     kept = [("old", "nobody", NOW), ("orphan", "no-such-user", NOW + 60)]
     for name, user, expires in kept:
         row = user_records.StoredToken(token_hash(name), user, name, 0, expires)
-        house.core.database.write(lambda tx, row=row: user_records.add_token(tx, row))
-    assert [_at_port(house, name).get("/jobs").status for name, *_ in kept] == [401, 401]
+        api.core.database.write(lambda tx, row=row: user_records.add_token(tx, row))
+    assert [_at_port(api, name).get("/jobs").status for name, *_ in kept] == [401, 401]
 
 
-def test_a_user_id_without_a_name_gets_nothing(house: Running):
+def test_a_user_id_without_a_name_gets_nothing(api: Running):
     nameless = next(uid for uid in range(60_000, 64_000) if not _known(uid))
-    assert house.client_of(nameless).get("/jobs").body["kind"] == "NotSignedIn"
+    assert api.client_of(nameless).get("/jobs").body["kind"] == "NotSignedIn"
 
 
 def _known(uid: int) -> bool:

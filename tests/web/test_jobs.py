@@ -20,8 +20,9 @@ from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.verbs.jobs import listed_jobs
-from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
-from tests.web.house import Client, Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, new, run, step
+from tests.web.nodeless_server import Client, Running, running
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 SECRET = "launch --code canary"
@@ -42,11 +43,11 @@ def _fill(tx: Tx) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(module_database: Database) -> Iterator[Running]:
-    """A house where nobody changes anything."""
+def api(module_database: Database) -> Iterator[Running]:
+    """A server where nobody changes anything."""
     module_database.write(_fill)
-    with running(module_database) as house:
-        yield house
+    with running(module_database) as api:
+        yield api
 
 
 def _ids(client: Client, query: str) -> list[int]:
@@ -55,13 +56,13 @@ def _ids(client: Client, query: str) -> list[int]:
     return [job["Job_Id"] for job in reply.body["jobs"]]
 
 
-def test_a_list_shows_what_is_not_over(house: Running):
-    assert house.client.get("/jobs").body["jobs"][0] == {
+def test_a_list_shows_what_is_not_over(api: Running):
+    assert api.client.get("/jobs").body["jobs"][0] == {
         "Job_Id": 2, "state": "Running", "owner": "daemon", "queue": "default", "name": "second", "project": "default",
         "message": "", "submissionTime": NOW, "startTime": NOW + 1, "stopTime": 0, "array_id": 2, "exit_code": None,
         "walltime": 3600, "types": [], "scheduledStart": NOW + 1,
     }  # fmt: skip
-    assert _ids(house.client, "") == [2, 3]
+    assert _ids(api.client, "") == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,12 @@ def test_a_list_shows_what_is_not_over(house: Running):
         (f"?until={NOW}", []),
     ],
 )
-def test_jobs_are_found_in_many_ways(house: Running, query: str, found: list[int]):
-    assert _ids(house.client, query) == found
+def test_jobs_are_found_in_many_ways(api: Running, query: str, found: list[int]):
+    assert _ids(api.client, query) == found
 
 
-def test_an_owner_sees_everything_of_a_job(house: Running):
-    assert house.client.get("/jobs/1").body == {
+def test_an_owner_sees_everything_of_a_job(api: Running):
+    assert api.client.get("/jobs/1").body == {
         "Job_Id": 1, "array_id": 1, "array_index": 1, "name": "first", "project": "default", "owner": "nobody",
         "job_user": "nobody", "state": "Terminated", "queue": "default", "command": SECRET, "launchingDirectory": "/",
         "stdout_file": "out.1", "stderr_file": "first.1.1", "jobType": "PASSIVE", "properties": "",
@@ -105,11 +106,11 @@ def test_an_owner_sees_everything_of_a_job(house: Running):
     }  # fmt: skip
 
 
-def test_jobs_that_cannot_be_placed_say_so_in_their_message_while_they_wait(house: Running):
-    house.core.hopeless = {1: "not told of a job that is over", 3: "No enough matching resources (no_matching_slot)"}
-    listed = {line["Job_Id"]: line["message"] for line in house.client.get("/jobs?ids=1,3").body["jobs"]}
+def test_jobs_that_cannot_be_placed_say_so_in_their_message_while_they_wait(api: Running):
+    api.core.hopeless = {1: "not told of a job that is over", 3: "No enough matching resources (no_matching_slot)"}
+    listed = {line["Job_Id"]: line["message"] for line in api.client.get("/jobs?ids=1,3").body["jobs"]}
     assert listed == {1: "R=1", 3: "No enough matching resources (no_matching_slot)"}
-    assert house.client.get("/jobs/3").body["message"] == "No enough matching resources (no_matching_slot)"
+    assert api.client.get("/jobs/3").body["message"] == "No enough matching resources (no_matching_slot)"
 
 
 @as_root
@@ -118,8 +119,8 @@ def test_jobs_that_cannot_be_placed_say_so_in_their_message_while_they_wait(hous
     ["/jobs/1", "/jobs?ids=1", "/jobs?ids=1&full=1", "/jobs/1/events", "/jobs/1/story", "/jobs/1/resources",
      f"/gantt?since=0&until={NOW + 99}", "/accounting", "/jobs/1/why"],
 )  # fmt: skip
-def test_no_way_leads_others_to_a_command(house: Running, path: str):
-    reply = house.client_of("daemon").get(path)
+def test_no_way_leads_others_to_a_command(api: Running, path: str):
+    reply = api.client_of("daemon").get(path)
     assert reply.status == 200
     assert "canary" not in str(reply.body)
     assert "x@y" not in str(reply.body)
@@ -127,52 +128,52 @@ def test_no_way_leads_others_to_a_command(house: Running, path: str):
 
 @pytest.mark.parametrize("column", ["command", "job_env", "initial_request", "notify", "message"])
 @pytest.mark.parametrize("verb", ["list", "delete"])
-def test_what_is_hidden_cannot_be_guessed_by_asking(house: Running, column: str, verb: str):
+def test_what_is_hidden_cannot_be_guessed_by_asking(api: Running, column: str, verb: str):
     condition = f"{column} like '%canary%'"
     if verb == "list":
-        refused = house.client.get(f"/jobs?where={condition.replace(' ', '+').replace('%', '%25')}")
+        refused = api.client.get(f"/jobs?where={condition.replace(' ', '+').replace('%', '%25')}")
     else:
-        refused = house.client.post("/jobs/delete", {"where": condition})
+        refused = api.client.post("/jobs/delete", {"where": condition})
     assert (refused.status, refused.body["kind"]) == (400, "UnknownProperty")
 
 
-def test_a_job_tells_its_story(house: Running):
-    told = house.client.get("/jobs/1/story").body["story"]
+def test_a_job_tells_its_story(api: Running):
+    told = api.client.get("/jobs/1/story").body["story"]
     assert [(one["state"], one["start"], one["stop"]) for one in told] == [
         ("Waiting", NOW, NOW), ("toLaunch", NOW, NOW), ("Launching", NOW, NOW), ("Running", NOW, NOW + 5),
         ("Finishing", NOW + 5, NOW + 10), ("Terminated", NOW + 10, 0),
     ]  # fmt: skip
-    assert [one["type"] for one in house.client.get("/jobs/1/events").body["events"]] == ["WALLTIME"]
-    assert [one["resource_id"] for one in house.client.get("/jobs/2/resources").body["resources"]] == [2, 3]
+    assert [one["type"] for one in api.client.get("/jobs/1/events").body["events"]] == ["WALLTIME"]
+    assert [one["resource_id"] for one in api.client.get("/jobs/2/resources").body["resources"]] == [2, 3]
 
 
-def test_why_tells_every_term_of_a_priority(house: Running):
+def test_why_tells_every_term_of_a_priority(api: Running):
     term = {"name": "age", "factor": 0.25, "weight": 2.0, "value": 0.5, "says": "waits 1:00:00 of 4:00:00"}
-    assert house.client.get("/jobs/2/why").body["priority"] == {"total": 0.5, "terms": [term]}
+    assert api.client.get("/jobs/2/why").body["priority"] == {"total": 0.5, "terms": [term]}
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/story", "/why", "/resources"])
-def test_a_job_that_never_was_is_unknown_everywhere(house: Running, path: str):
-    refused = house.client.get(f"/jobs/99{path}")
+def test_a_job_that_never_was_is_unknown_everywhere(api: Running, path: str):
+    refused = api.client.get(f"/jobs/99{path}")
     assert (refused.status, refused.body) == (
         404, {"error": "There is no job 99.", "hint": "`oarstat` lists yours.", "kind": "UnknownJob"},
     )  # fmt: skip
 
 
-def test_a_condition_that_cannot_be_read_is_shown_with_its_place(house: Running):
-    refused = house.client.get("/jobs?where=state+%3D+")
+def test_a_condition_that_cannot_be_read_is_shown_with_its_place(api: Running):
+    refused = api.client.get("/jobs?where=state+%3D+")
     assert (refused.status, refused.body["kind"], refused.body["text"], refused.body["at"]) == (
         400, "SyntaxRefused", "state = ", 8,
     )  # fmt: skip
 
 
-def test_a_chart_shows_who_has_what_when(house: Running):
-    chart = house.client.get(f"/gantt?since={NOW}&until={NOW + 5}").body
+def test_a_chart_shows_who_has_what_when(api: Running):
+    chart = api.client.get(f"/gantt?since={NOW}&until={NOW + 5}").body
     assert [(job["Job_Id"], job["startTime"], job["stopTime"], job["resources"]) for job in chart["jobs"]] == [
         (1, NOW, NOW + 10, [1]), (2, NOW + 1, NOW + 3601, [2, 3]),
     ]  # fmt: skip
     assert [one["resource_id"] for one in chart["resources"]] == [1, 2, 3, 4]
-    late = house.client.get(f"/gantt?since={NOW + 11}&until={NOW + 12}").body
+    late = api.client.get(f"/gantt?since={NOW + 11}&until={NOW + 12}").body
     assert [job["Job_Id"] for job in late["jobs"]] == [2]
 
 
@@ -193,10 +194,10 @@ def test_a_list_costs_as_many_questions_for_thousands_as_for_one(database: Datab
     assert asked() == one
 
 
-def test_too_long_a_list_is_refused_and_not_cut(house: Running, monkeypatch: pytest.MonkeyPatch):
+def test_too_long_a_list_is_refused_and_not_cut(api: Running, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(views, "MOST_LISTED", 1)
-    assert house.client.get("/jobs").body["kind"] == "TooMuch"
-    assert house.client.get("/jobs?ids=1").status == 200
+    assert api.client.get("/jobs").body["kind"] == "TooMuch"
+    assert api.client.get("/jobs?ids=1").status == 200
 
 
 def test_a_long_answer_comes_in_pages_that_the_client_puts_together(database: Database):
@@ -204,14 +205,14 @@ def test_a_long_answer_comes_in_pages_that_the_client_puts_together(database: Da
     me = pwd.getpwuid(os.getuid()).pw_name
     members = [replace(new(user=me, array_index=place, **long), parameters=str(place)) for place in range(1, 91)]
     added = database.write(lambda tx: new_jobs.add(tx, members))
-    with running(database) as house:
-        first = house.client.get("/jobs?full=1").body
+    with running(database) as api:
+        first = api.client.get("/jobs?full=1").body
         assert 0 < len(first["jobs"]) < 90
         assert first["next"] == first["jobs"][-1]["Job_Id"]
-        rest = house.client.get(f"/jobs?full=1&after={first['next']}").body
+        rest = api.client.get(f"/jobs?full=1&after={first['next']}").body
         together = [job["Job_Id"] for job in first["jobs"] + rest["jobs"]]
         assert (together, rest["next"]) == ([job.id for job in added], None)
-        listed = ApiClient(str(house.socket)).jobs(full=1)
+        listed = ApiClient(str(api.socket)).jobs(full=1)
     assert [job["command"].rpartition(" ")[2] for job in listed] == [str(place) for place in range(1, 91)]
 
 
@@ -226,10 +227,10 @@ def _fail_to_notify(tx: Tx) -> None:
 def test_whom_a_user_has_told_of_a_job_is_shown_to_nobody_else(database: Database):
     database.write(_fail_to_notify)
     ways = ("/jobs/1/events", "/jobs/1", "/jobs?ids=1&full=1", "/events", "/jobs/1/why")
-    with running(database) as house:
-        own, others = house.client_of("nobody"), house.client_of("daemon")
+    with running(database) as api:
+        own, others = api.client_of("nobody"), api.client_of("daemon")
         assert [str(own.get(way).body).count("canary") for way in ways[:3]] == [2, 2, 2]
-        assert [str(house.client.get(way).body).count("canary") for way in ways[:4]] == [2, 2, 2, 2]
+        assert [str(api.client.get(way).body).count("canary") for way in ways[:4]] == [2, 2, 2, 2]
         assert [str(others.get(way).body).count("canary") for way in ways] == [0] * 5
 
 

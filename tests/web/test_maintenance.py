@@ -6,8 +6,9 @@ import pytest
 
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from tests.store.cluster import NOW, add_job, add_nodes, run
-from tests.web.house import Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run
+from tests.web.nodeless_server import Running, running
 
 WINDOW = {"name": "cooling", "start": NOW + 100, "stop": NOW + 200}
 
@@ -18,26 +19,26 @@ def _fill(tx: Tx) -> None:
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(_fill)
-    with running(database) as house:
-        yield house
+    with running(database) as api:
+        yield api
 
 
-def test_a_window_is_added_listed_and_removed_and_those_it_meets_are_told_of(house: Running):
-    added = house.client.post("/maintenance", {**WINDOW, "nodes": ["node2"]}).body
+def test_a_window_is_added_listed_and_removed_and_those_it_meets_are_told_of(api: Running):
+    added = api.client.post("/maintenance", {**WINDOW, "nodes": ["node2"]}).body
     number = added["window"]["id"]
     window = {**WINDOW, "id": number, "where": "network_address IN ('node2')", "by": "root"}
     assert added == {"window": window, "resources": 2, "running": [1], "reservations": []}
-    assert house.client.get("/maintenance").body == {"windows": [window]}
-    assert house.client.delete(f"/maintenance/{number}").status == 200
-    assert house.client.get("/maintenance").body == {"windows": []}
-    assert house.client.delete(f"/maintenance/{number}").body["kind"] == "UnknownWindow"
+    assert api.client.get("/maintenance").body == {"windows": [window]}
+    assert api.client.delete(f"/maintenance/{number}").status == 200
+    assert api.client.get("/maintenance").body == {"windows": []}
+    assert api.client.delete(f"/maintenance/{number}").body["kind"] == "UnknownWindow"
 
 
-def test_a_window_may_be_about_a_condition_or_everything(house: Running):
-    some = house.client.post("/maintenance", {**WINDOW, "where": "core >= 3"}).body
-    everything = house.client.post("/maintenance", WINDOW).body
+def test_a_window_may_be_about_a_condition_or_everything(api: Running):
+    some = api.client.post("/maintenance", {**WINDOW, "where": "core >= 3"}).body
+    everything = api.client.post("/maintenance", WINDOW).body
     assert (some["resources"], some["running"], everything["resources"]) == (1, [], 4)
 
 
@@ -54,8 +55,8 @@ def test_a_window_may_be_about_a_condition_or_everything(house: Running):
         ({"where": "core ="}, "SyntaxRefused"),
     ],
 )
-def test_a_window_that_cannot_be_is_refused_with_a_sentence(house: Running, asked, kind):
-    reply = house.client.post("/maintenance", {**WINDOW, **asked})
+def test_a_window_that_cannot_be_is_refused_with_a_sentence(api: Running, asked, kind):
+    reply = api.client.post("/maintenance", {**WINDOW, **asked})
     assert reply.body["kind"] == kind
     assert reply.body["error"].endswith(".") or kind == "SyntaxRefused"
-    assert house.client.get("/maintenance").body == {"windows": []}
+    assert api.client.get("/maintenance").body == {"windows": []}

@@ -15,8 +15,9 @@ from oarlock.web.identity import token_hash
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.registry import VERBS
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401
-from tests.store.cluster import add_job, add_nodes
-from tests.web.house import NOW, Client, Running, running
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job
+from tests.web.nodeless_server import NOW, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -86,10 +87,10 @@ ELSEWHERE = {("tokens.add", "port"): (WHO, NO, NO, NO)}  # where a front end mak
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(_fill)
-    with running(database, job_min_uid=1) as house:
-        yield house
+    with running(database, job_min_uid=1) as api:
+        yield api
 
 
 def _fill(tx: Tx) -> None:
@@ -104,11 +105,11 @@ def _fill(tx: Tx) -> None:
             )
 
 
-def _client(house: Running, caller: str, front: str) -> Client:
+def _client(api: Running, caller: str, front: str) -> Client:
     user = {"other": OTHER, "owner": OWNER, "admin": ADMIN}.get(caller)
     if front == "port":
-        return house.client_at_port(f"key of {user}" if user else "")
-    return house.client_of(user or NAMELESS)
+        return api.client_at_port(f"key of {user}" if user else "")
+    return api.client_of(user or NAMELESS)
 
 
 def _verdict(client: Client, connection: HTTPConnection, method: str, path: str, body: Any) -> str:
@@ -127,8 +128,8 @@ def test_every_verb_stands_in_the_matrix():
 
 @pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("caller", CALLERS)
-def test_everybody_may_what_is_written_and_nothing_else(house: Running, caller: str, front: str):
-    client = _client(house, caller, front)
+def test_everybody_may_what_is_written_and_nothing_else(api: Running, caller: str, front: str):
+    client = _client(api, caller, front)
     place = CALLERS.index(caller)
     written = {name: ELSEWHERE.get((name, front), verdicts)[place] for name, (_, _, verdicts) in MATRIX.items()}
     assert _verdicts(client) == written
@@ -153,8 +154,8 @@ def _filled(body: Any) -> Any:
 @pytest.mark.parametrize("caller", CALLERS)
 def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str, front: str):
     database.write(_fill)
-    with running(database, site=AccessPolicy(Config(), frozenset({OWNER}), only=OWNER)) as house:
-        found = _verdicts(_client(house, caller, front))
+    with running(database, site=AccessPolicy(Config(), frozenset({OWNER}), only=OWNER)) as api:
+        found = _verdicts(_client(api, caller, front))
     wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
     assert found == {
         name: YES if name == "version" else ELSEWHERE.get((name, front), (WHO, NO, wanted, NO))[CALLERS.index(caller)]

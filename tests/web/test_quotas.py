@@ -8,8 +8,9 @@ import pytest
 
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from tests.store.cluster import NOW, add_job, add_nodes, run
-from tests.web.house import Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run
+from tests.web.nodeless_server import Running, running
 
 HOUR = 3600
 
@@ -32,15 +33,15 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def house(database: Database, file: Path) -> Iterator[Running]:
+def api(database: Database, file: Path) -> Iterator[Running]:
     database.write(_fill)
-    with running(database, quotas=True, quotas_conf_file=file) as house:
-        yield house
+    with running(database, quotas=True, quotas_conf_file=file) as api:
+        yield api
 
 
-def _use(house: Running, query: str = "") -> list[tuple[str, list[tuple[object, ...]]]]:
+def _use(api: Running, query: str = "") -> list[tuple[str, list[tuple[object, ...]]]]:
     """Give each rule with whom it counts: resources, jobs, hours."""
-    body = house.client.get(f"/quotas{query}").body
+    body = api.client.get(f"/quotas{query}").body
     return [
         (
             rule["rule"],
@@ -51,13 +52,13 @@ def _use(house: Running, query: str = "") -> list[tuple[str, list[tuple[object, 
     ]  # fmt: skip
 
 
-def test_rules_are_shown_with_who_uses_how_much(house: Running, file: Path):
-    assert _use(house) == [
+def test_rules_are_shown_with_who_uses_how_much(api: Running, file: Path):
+    assert _use(api) == [
         ("*,*,*,/", [("*,*,*,ada", False, 2, 1, 2), ("*,*,*,ada", True, 3, 2, 3)]),
         ("*,waves,*,*", [("*,waves,*,*", False, 3, 2, 3)]),
         ("*,*,*,bob", [("*,*,*,bob", False, 1, 1, 1)]),
     ]
-    body = house.client.get("/quotas").body
+    body = api.client.get("/quotas").body
     assert {name: body[name] for name in ("at", "file", "problem", "set", "until")} == {
         "at": NOW, "file": str(file), "problem": "", "set": "quotas", "until": None
     }  # fmt: skip
@@ -70,25 +71,25 @@ def test_rules_are_shown_with_who_uses_how_much(house: Running, file: Path):
     }  # fmt: skip
 
 
-def test_one_user_sees_what_concerns_him_and_at_a_later_instant_what_is_left(house: Running):
-    assert [rule for rule, _ in _use(house, "?user=bob")] == ["*,*,*,/", "*,waves,*,*", "*,*,*,bob"]
-    assert [rule for rule, _ in _use(house, "?user=ada")] == ["*,*,*,/", "*,waves,*,*"]
-    assert _use(house, "?user=cleo") == [("*,*,*,/", []), ("*,waves,*,*", [("*,waves,*,*", False, 3, 2, 3)])]
-    assert [used for _, used in _use(house, f"?at={NOW + 2 * HOUR}")] == [[], [], []]
+def test_one_user_sees_what_concerns_him_and_at_a_later_instant_what_is_left(api: Running):
+    assert [rule for rule, _ in _use(api, "?user=bob")] == ["*,*,*,/", "*,waves,*,*", "*,*,*,bob"]
+    assert [rule for rule, _ in _use(api, "?user=ada")] == ["*,*,*,/", "*,waves,*,*"]
+    assert _use(api, "?user=cleo") == [("*,*,*,/", []), ("*,waves,*,*", [("*,waves,*,*", False, 3, 2, 3)])]
+    assert [used for _, used in _use(api, f"?at={NOW + 2 * HOUR}")] == [[], [], []]
 
 
-def test_a_quota_of_the_table_holds_beside_those_of_the_file_and_is_replaced_or_removed(house: Running):
-    assert house.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 9}).body == {"number": 1}
-    assert house.client.post("/quotas", {"rule": "default,*,*,/", "resource_hours": 2}).body == {"number": 2}
-    assert house.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 7}).body == {"number": 1}
-    rules = house.client.get("/quotas").body["rules"]
+def test_a_quota_of_the_table_holds_beside_those_of_the_file_and_is_replaced_or_removed(api: Running):
+    assert api.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 9}).body == {"number": 1}
+    assert api.client.post("/quotas", {"rule": "default,*,*,/", "resource_hours": 2}).body == {"number": 2}
+    assert api.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 7}).body == {"number": 1}
+    rules = api.client.get("/quotas").body["rules"]
     assert [(one["number"], one["rule"], one["jobs"], one["resource_hours"]) for one in rules[:2]] == [
         (1, "*,*,*,*", 7, None),
         (2, "default,*,*,/", None, 2.0),
     ]
-    assert house.client.delete("/quotas/1").status == 200
-    assert next(rule for rule, _ in _use(house)) == "default,*,*,/"
-    gone = house.client.delete("/quotas/1")
+    assert api.client.delete("/quotas/1").status == 200
+    assert next(rule for rule, _ in _use(api)) == "default,*,*,/"
+    gone = api.client.delete("/quotas/1")
     assert (gone.status, gone.body["kind"]) == (404, "UnknownQuota")
 
 
@@ -99,18 +100,18 @@ def test_a_quota_of_the_table_holds_beside_those_of_the_file_and_is_replaced_or_
         ("*,*,/,*", "`*,*,/,*`: types cannot be counted each by itself."),
     ],
 )
-def test_a_quota_that_cannot_be_is_refused_with_a_sentence(house: Running, rule: str, says: str):
-    reply = house.client.post("/quotas", {"rule": rule, "jobs": 1})
+def test_a_quota_that_cannot_be_is_refused_with_a_sentence(api: Running, rule: str, says: str):
+    reply = api.client.post("/quotas", {"rule": rule, "jobs": 1})
     assert (reply.status, reply.body["error"]) == (400, says)
 
 
-def test_a_quota_without_a_limit_is_refused(house: Running):
-    reply = house.client.post("/quotas", {"rule": "*,*,*,/"})
+def test_a_quota_without_a_limit_is_refused(api: Running):
+    reply = api.client.post("/quotas", {"rule": "*,*,*,/"})
     assert (reply.status, reply.body["error"]) == (400, "The quota `*,*,*,/` limits nothing.")
 
 
-def test_a_changed_file_that_is_bad_is_told_and_what_held_holds(house: Running, file: Path):
-    before = _use(house)
+def test_a_changed_file_that_is_bad_is_told_and_what_held_holds(api: Running, file: Path):
+    before = _use(api)
     file.write_text("{}}")
-    assert _use(house) == before
-    assert "not JSON" in house.client.get("/quotas").body["problem"]
+    assert _use(api) == before
+    assert "not JSON" in api.client.get("/quotas").body["problem"]

@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 from oarlock.store.engine.opening import open_database
 from oarlock.web import decode
 from oarlock.web.registry import VERBS
-from tests.store.cluster import add_job, add_nodes
-from tests.web.house import Running, running
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job
+from tests.web.nodeless_server import Running, running
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with open_database(tmp_path_factory.mktemp("requests") / "oarlock.db", create=True) as database:
         database.write(lambda tx: (add_nodes(tx, ["node1"]), add_job(tx)))
-        with running(database, job_min_uid=1) as house:
-            yield house
+        with running(database, job_min_uid=1) as api:
+            yield api
 
 
-def test_a_field_that_is_not_known_is_named(house: Running):
-    refused = house.client.post("/jobs/delete", {"ids": [1], "exterminat": True})
+def test_a_field_that_is_not_known_is_named(api: Running):
+    refused = api.client.post("/jobs/delete", {"ids": [1], "exterminat": True})
     assert (refused.status, refused.body) == (
         400,
         {
@@ -35,12 +36,12 @@ def test_a_field_that_is_not_known_is_named(house: Running):
             "kind": "UnknownField",
         },
     )
-    refused = house.client.get("/jobs?usr=ada")
+    refused = api.client.get("/jobs?usr=ada")
     assert (refused.status, refused.body["error"]) == (400, "There is no field `usr` in this request.")
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_no_verb_takes_a_field_that_says_who_asks(house: Running, name: str):
+def test_no_verb_takes_a_field_that_says_who_asks(api: Running, name: str):
     verb = VERBS[name]
     fields = {"user", "uid", "gid", "owner"}
     if name in {"jobs.list", "accounting.show", "quotas.list"}:
@@ -49,9 +50,9 @@ def test_no_verb_takes_a_field_that_says_who_asks(house: Running, name: str):
     headers = {"On_Behalf_Of": "nobody"} if verb.behalf else {}
     for field in fields:
         if verb.in_body:
-            refused = house.client.post(path, {field: "root"}, **headers)
+            refused = api.client.post(path, {field: "root"}, **headers)
         else:
-            refused = house.client.ask(verb.method, f"{path}?{field}=0")
+            refused = api.client.ask(verb.method, f"{path}?{field}=0")
         assert (refused.status, refused.body["kind"]) in {(400, "UnknownField"), (403, "SubmitterRefused")}, field
 
 
@@ -83,8 +84,8 @@ def test_no_verb_takes_a_field_that_says_who_asks(house: Running, name: str):
         ("/tokens", b'{"name": "x", "days": 4000}', "BadField"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_kind(house: Running, path: str, body: bytes, kind: str):
-    refused = house.client.post(path, body)
+def test_what_does_not_fit_is_refused_by_its_kind(api: Running, path: str, body: bytes, kind: str):
+    refused = api.client.post(path, body)
     assert (refused.body["kind"], refused.status // 100) == (kind, 4)
     assert refused.body["error"]
 
@@ -95,8 +96,8 @@ def test_what_does_not_fit_is_refused_by_its_kind(house: Running, path: str, bod
      "/jobs?user=%ff", "/jobs?user=a&user=b", "/jobs?states=Asleep", "/jobs?" + "&".join(f"a{n}=1" for n in range(99)),
      "/jobs?since=-1", "/gantt", "/gantt?since=5&until=5", "/jobs?full=perhaps"],
 )  # fmt: skip
-def test_an_address_that_does_not_fit_is_refused(house: Running, path: str):
-    assert house.client.get(path).status == 400
+def test_an_address_that_does_not_fit_is_refused(api: Running, path: str):
+    assert api.client.get(path).status == 400
 
 
 @pytest.mark.parametrize(
@@ -112,53 +113,53 @@ def test_an_address_that_does_not_fit_is_refused(house: Running, path: str):
         ("/jobs/hold", {"ids": [1], "running": "x"}, "`running` must be true or false."),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_in_words(house: Running, path: str, body: Any, says: str):
-    assert house.client.post(path, body).body["error"] == says
+def test_a_value_that_does_not_fit_is_refused_in_words(api: Running, path: str, body: Any, says: str):
+    assert api.client.post(path, body).body["error"] == says
 
 
-def test_where_nothing_is_nothing_is_found(house: Running):
+def test_where_nothing_is_nothing_is_found(api: Running):
     for method, path in [("GET", "/nothing"), ("DELETE", "/jobs"), ("POST", "/jobs/1"), ("PUT", "/queues")]:
-        refused = house.client.ask(method, path)
+        refused = api.client.ask(method, path)
         assert (refused.status, refused.body["kind"]) == (404, "UnknownVerb")
 
 
-def test_a_change_without_a_request_id_is_refused(house: Running):
+def test_a_change_without_a_request_id_is_refused(api: Running):
     for bad in ["", "x" * 65, "a\tb"]:
-        refused = house.client.post("/queues/start", {}, Request_Id=bad)
+        refused = api.client.post("/queues/start", {}, Request_Id=bad)
         assert (refused.status, refused.body["kind"]) == (400, "BadRequest")
 
 
-def test_a_change_asked_twice_with_one_id_is_done_once(house: Running):
-    first = house.client.post("/resources", {"host": "twice"}, Request_Id="twice")
-    second = house.client.post("/resources", {"host": "twice"}, Request_Id="twice")
+def test_a_change_asked_twice_with_one_id_is_done_once(api: Running):
+    first = api.client.post("/resources", {"host": "twice"}, Request_Id="twice")
+    second = api.client.post("/resources", {"host": "twice"}, Request_Id="twice")
     assert first.body == second.body
-    assert len(house.client.get("/resources?nodes=twice").body["resources"]) == 1
-    other = house.client.post("/queues/start", {}, Request_Id="twice")
+    assert len(api.client.get("/resources?nodes=twice").body["resources"]) == 1
+    other = api.client.post("/queues/start", {}, Request_Id="twice")
     assert (other.status, other.body["kind"]) == (409, "RequestIdReused")
 
 
-def test_a_request_over_its_limit_is_refused_and_the_connection_lives_on(house: Running):
-    client = house.client
+def test_a_request_over_its_limit_is_refused_and_the_connection_lives_on(api: Running):
+    client = api.client
     with client.connected() as connection:
         refused = client.ask_on(connection, "POST", "/jobs/delete", b" " * (decode.LARGEST_BODY + 1))
         assert (refused.status, refused.body["kind"]) == (413, "TooLong")
         assert client.ask_on(connection, "GET", "/version").status == 200
 
 
-def test_only_a_submission_may_be_large(house: Running):
+def test_only_a_submission_may_be_large(api: Running):
     large = {"command": "true", "array": ["x" * 1000] * 3000, "directory": "/"}
-    assert house.client.post("/jobs", large, On_Behalf_Of="nobody").status == 200
+    assert api.client.post("/jobs", large, On_Behalf_Of="nobody").status == 200
     huge = large | {"array": ["x" * 1000] * 11_000}
-    assert house.client.post("/jobs", huge, On_Behalf_Of="nobody").status == 413
+    assert api.client.post("/jobs", huge, On_Behalf_Of="nobody").status == 413
     script = {"command": "true", "script": "#" * (2 * decode.LARGEST_BODY), "directory": "/"}
-    assert house.client.post("/jobs", script, On_Behalf_Of="nobody").status == 413
+    assert api.client.post("/jobs", script, On_Behalf_Of="nobody").status == 413
 
 
-def test_deep_nests_cost_nothing(house: Running):
+def test_deep_nests_cost_nothing(api: Running):
     before = time.monotonic()
     for body in (b"[" * 900_000, b'{"ids":' + b"[" * 900_000, b'{"a":' * 100_000, b'{"properties":' + b"{" * 900_000):
         for path in ("/jobs/delete", "/resources"):
-            assert house.client.post(path, body).status == 400
+            assert api.client.post(path, body).status == 400
     assert time.monotonic() - before < 10
 
 
@@ -179,11 +180,11 @@ def _plausible(data: st.DataObject, path: str) -> Any:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.sampled_from(_ADDRESSES))
-def test_no_body_brings_the_server_to_a_fault(house: Running, data: st.DataObject, path: str):
+def test_no_body_brings_the_server_to_a_fault(api: Running, data: st.DataObject, path: str):
     body = _plausible(data, path) if data.draw(st.booleans()) else data.draw(_JSON | st.binary(max_size=40))
     headers = {"On_Behalf_Of": "nobody"} if path.startswith("/jobs") and path.count("/") == 1 else {}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    reply = house.client.post(path, content, **headers)
+    reply = api.client.post(path, content, **headers)
     assert reply.status == 200 or 400 <= reply.status < 500, reply.body
 
 
@@ -193,51 +194,51 @@ def test_no_body_brings_the_server_to_a_fault(house: Running, data: st.DataObjec
     st.dictionaries(st.text("abcdefghijklmnopqrstuvwxyz", max_size=6), st.text(max_size=12), max_size=3),
     st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=6),
 )
-def test_no_address_brings_the_server_to_a_fault(house: Running, verb: Any, query: dict[str, str], part: str):
+def test_no_address_brings_the_server_to_a_fault(api: Running, verb: Any, query: dict[str, str], part: str):
     from urllib.parse import urlencode
 
-    reply = house.client.get(f"{verb.path.format(id=part, name=part)}?{urlencode(query)}")
+    reply = api.client.get(f"{verb.path.format(id=part, name=part)}?{urlencode(query)}")
     assert reply.status == 200 or 400 <= reply.status < 500, reply.body
 
 
-def test_a_flipped_byte_never_brings_the_server_to_a_fault(house: Running):
+def test_a_flipped_byte_never_brings_the_server_to_a_fault(api: Running):
     good = json.dumps({"command": "true", "resources": ["/core=1,walltime=1"], "types": ["besteffort"], "after": [1],
                        "environment": {"A": "b"}, "name": "n", "reservation": None, "hold": True}).encode()  # fmt: skip
     chance = random.Random(7)
     for _ in range(100):
         place = chance.randrange(len(good))
         body = good[:place] + bytes([chance.randrange(256)]) + good[place + 1 :]
-        reply = house.client.post("/jobs", body, On_Behalf_Of="nobody")
+        reply = api.client.post("/jobs", body, On_Behalf_Of="nobody")
         assert reply.status == 200 or 400 <= reply.status < 500, (body, reply.body)
 
 
 def test_a_fault_of_ours_is_told_by_a_number_and_not_by_a_traceback(
-    house: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async def broken(question: Any) -> None:
         raise ZeroDivisionError("insides")
 
-    monkeypatch.setattr(house.core, "read", broken)
-    told = house.client.get("/queues")
+    monkeypatch.setattr(api.core, "read", broken)
+    told = api.client.get("/queues")
     number = told.body["error"].partition("reference ")[2][:8]
     assert (told.status, told.body["kind"]) == (500, "InternalError")
     assert "insides" not in str(told.body)
     assert [record.reference for record in caplog.records if record.message == "request failed"] == [number]
 
 
-def test_while_the_server_stops_nothing_is_changed_and_all_can_be_read(house: Running):
-    house.core.stopping.set()
+def test_while_the_server_stops_nothing_is_changed_and_all_can_be_read(api: Running):
+    api.core.stopping.set()
     try:
-        refused = house.client.post("/queues/start", {})
+        refused = api.client.post("/queues/start", {})
         assert (refused.status, refused.body["kind"]) == (503, "Stopping")
-        assert house.client.get("/queues").status == 200
+        assert api.client.get("/queues").status == 200
     finally:
-        house.core.stopping.clear()
+        api.core.stopping.clear()
 
 
-def test_what_can_be_asked_is_described(house: Running):
+def test_what_can_be_asked_is_described(api: Running):
     def raw(path: str) -> tuple[int, str]:
-        with house.client.connected() as connection:
+        with api.client.connected() as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
@@ -252,8 +253,8 @@ def test_what_can_be_asked_is_described(house: Running):
     assert all(verb.path in page for verb in VERBS.values())
 
 
-def test_a_client_that_sends_nothing_good_gets_an_answer_in_json(house: Running):
-    sock = house.connect()
+def test_a_client_that_sends_nothing_good_gets_an_answer_in_json(api: Running):
+    sock = api.connect()
     with sock:
         sock.sendall(b"this is no HTTP\r\n\r\n")
         answer = sock.recv(65536)

@@ -8,8 +8,9 @@ from oarlock.model.job import JobState
 from oarlock.model.resource import NextState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from tests.store.cluster import NOW, add_job, add_nodes, run, step
-from tests.web.house import Client, Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, run, step
+from tests.web.nodeless_server import Client, Running, running
 
 
 def _fill(tx: Tx) -> None:
@@ -20,18 +21,18 @@ def _fill(tx: Tx) -> None:
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(_fill)
-    with running(database, accounting_window=1000) as house:
-        yield house
+    with running(database, accounting_window=1000) as api:
+        yield api
 
 
 def _ids(client: Client, query: str) -> list[int]:
     return [one["resource_id"] for one in client.get(f"/resources{query}").body["resources"]]
 
 
-def test_resources_are_shown_with_all_columns_and_who_holds_them(house: Running):
-    shown = house.client.get("/resources?nodes=node1").body
+def test_resources_are_shown_with_all_columns_and_who_holds_them(api: Running):
+    shown = api.client.get("/resources?nodes=node1").body
     assert shown["jobs"] == {"2": [1]}
     assert shown["resources"][1] == {
         "resource_id": 2, "type": "default", "network_address": "node1", "state": "Alive", "next_state": "UnChanged",
@@ -42,16 +43,14 @@ def test_resources_are_shown_with_all_columns_and_who_holds_them(house: Running)
     }  # fmt: skip
 
 
-def test_resources_are_found_in_three_ways(house: Running):
-    found = [
-        _ids(house.client, query) for query in ("", "?ids=4,1", "?nodes=node2", "?where=core+%3E+1+and+cpuset%3D1")
-    ]
+def test_resources_are_found_in_three_ways(api: Running):
+    found = [_ids(api.client, query) for query in ("", "?ids=4,1", "?nodes=node2", "?where=core+%3E+1+and+cpuset%3D1")]
     assert found == [[1, 2, 3, 4], [1, 4], [3, 4], [4]]
-    assert house.client.get("/resources?ids=9").body["kind"] == "UnknownResource"
+    assert api.client.get("/resources?ids=9").body["kind"] == "UnknownResource"
 
 
-def test_a_node_is_added_changed_and_removed(house: Running):
-    client = house.client
+def test_a_node_is_added_changed_and_removed(api: Running):
+    client = api.client
     asked = {"host": "node3", "count": 2, "properties": {"core": 7, "switch": "s1"}, "state": "Absent"}
     assert client.post("/resources", asked).body == {"resource_ids": [5, 6]}
     changed = client.post("/resources/properties", {"nodes": ["node3"], "properties": {"core": 8, "switch": "s1"}})
@@ -61,17 +60,17 @@ def test_a_node_is_added_changed_and_removed(house: Running):
         (8, "s1", "Absent", "node3"), (8, "s1", "Absent", "node3"),
     ]  # fmt: skip
     assert client.delete("/resources/5").body["kind"] == "ResourceInUse"
-    assert house.core.asked == ["schedule", "schedule"]
+    assert api.core.asked == ["schedule", "schedule"]
 
 
-def test_a_state_is_handed_to_the_server(house: Running):
-    told = house.client.post("/resources/state", {"where": "core < 2", "state": "Absent", "now": True})
+def test_a_state_is_handed_to_the_server(api: Running):
+    told = api.client.post("/resources/state", {"where": "core < 2", "state": "Absent", "now": True})
     assert told.body == {"resource_ids": [1, 2], "jobs": [1]}
-    assert house.core.asked == [("state", [1, 2], NextState.ABSENT)]
+    assert api.core.asked == [("state", [1, 2], NextState.ABSENT)]
 
 
-def test_properties_come_change_their_name_and_go(house: Running):
-    client = house.client
+def test_properties_come_change_their_name_and_go(api: Running):
+    client = api.client
     client.post("/properties", {"name": "gpu", "kind": "str"})
     client.post("/properties/rename", {"old": "gpu", "new": "card"})
     shown = client.get("/properties").body
@@ -87,8 +86,8 @@ def test_properties_come_change_their_name_and_go(house: Running):
     assert "card" not in client.get("/properties").body["properties"]
 
 
-def test_queues_come_stop_start_and_go(house: Running):
-    client = house.client
+def test_queues_come_stop_start_and_go(api: Running):
+    client = api.client
     client.post("/queues", {"name": "night", "priority": 9, "policy": "fcfs"})
     client.post("/queues/stop", {"names": ["night"]})
     night = {"name": "night", "priority": 9, "policy": "fcfs", "active": False}
@@ -100,8 +99,8 @@ def test_queues_come_stop_start_and_go(house: Running):
     assert client.delete("/queues/night").body["kind"] == "UnknownQueue"
 
 
-def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
-    client = house.client
+def test_accounts_are_brought_up_to_date_shown_and_made_anew(api: Running):
+    client = api.client
     done = client.post("/accounting", {}).body
     assert (done["jobs"], done["rows"]) == (1, 5)
     used = {"window_start": NOW, "window_stop": NOW + 999, "user": "daemon", "project": "moon", "queue": "default",
@@ -109,7 +108,7 @@ def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
     assert used in client.get("/accounting?user=daemon&project=moon").body["rows"]
     assert client.get("/accounting?user=nobody").body == {"rows": [], "karma": {}}
     assert client.get("/accounting?project=sun").body == {"rows": [], "karma": {}}
-    house.core.clock.at += 1  # windows count that began before
+    api.core.clock.at += 1  # windows count that began before
     # All that was used is daemon's, for one project, and so is most of what was asked for: 3 + 2 + 1.
     assert client.get("/accounting?user=daemon").body["karma"] == {"moon": 6.0}
     before = client.get("/accounting").body
@@ -117,7 +116,7 @@ def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
     assert again == done
     assert used in [{name: one[name] for name in used} for one in again["bookings"]]
     assert client.get("/accounting").body == before
-    house.core.clock.at += 3000
+    api.core.clock.at += 3000
     assert client.post("/accounting", {"delete_before": 1000}).body == {
         "jobs": 0, "rows": 3, "bookings": [],
     }  # fmt: skip

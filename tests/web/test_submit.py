@@ -6,44 +6,46 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.job.explain import ReservationOutcome
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import jobs
-from tests.store.cluster import NOW, add_nodes, run, step
-from tests.web.house import Answered, Client, Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import run, step
+from tests.web.nodeless_server import Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root submits for others")
 JOB = {"command": "true", "resources": ["/core=1,walltime=0:10"], "directory": "/tmp"}
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def api(database: Database) -> Iterator[Running]:
     database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
-    with running(database, job_min_uid=1) as house:
-        yield house
+    with running(database, job_min_uid=1) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
-def empty_house(module_database: Database) -> Iterator[Running]:
-    """A house that stays empty."""
+def empty_api(module_database: Database) -> Iterator[Running]:
+    """A server whose database stays empty."""
     module_database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
-    with running(module_database, job_min_uid=1) as house:
-        yield house
+    with running(module_database, job_min_uid=1) as api:
+        yield api
 
 
 @pytest.fixture
-def client(house: Running) -> Client:
-    return house.client_of("nobody")
+def client(api: Running) -> Client:
+    return api.client_of("nobody")
 
 
-def test_a_job_is_stored_before_it_is_answered(house: Running, client: Client):
+def test_a_job_is_stored_before_it_is_answered(api: Running, client: Client):
     answer = client.post("/jobs", JOB | {"name": "first"}).body
     assert answer == {"job_ids": [1], "array_id": 1, "messages": answer["messages"], "state": "Waiting",
                       "reservation": None}  # fmt: skip
-    with house.core.database.read() as tx:
+    with api.core.database.read() as tx:
         job = jobs.get(tx, 1)
     assert (job.user, job.name, job.command, job.submitted, job.directory) == ("nobody", "first", "true", NOW, "/tmp")
-    assert house.core.asked == ["schedule"]
+    assert api.core.asked == ["schedule"]
 
 
 def test_an_array_is_many_jobs(client: Client):
@@ -67,9 +69,9 @@ def test_a_reservation_waits_for_the_answer_of_the_plan(client: Client):
     assert answer["reservation"] == {"accepted": True, "says": "accepted", "start": NOW + 600}
 
 
-def test_a_reservation_that_the_plan_did_not_answer_is_not_called_refused(house: Running):
-    house.core.answer = Answered(None, "", None)
-    answer = house.client_of("nobody").post("/jobs", JOB | {"reservation": NOW + 600}).body
+def test_a_reservation_that_the_plan_did_not_answer_is_not_called_refused(api: Running):
+    api.core.answer = ReservationOutcome(None, "", None)
+    answer = api.client_of("nobody").post("/jobs", JOB | {"reservation": NOW + 600}).body
     assert answer["reservation"] == {"accepted": None, "says": "The scheduler has not answered yet.", "start": None}
 
 
@@ -86,20 +88,20 @@ def test_a_reservation_that_the_plan_did_not_answer_is_not_called_refused(house:
         ({"array": []}, "BadArray"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_and_leaves_nothing(empty_house: Running, change: dict, kind: str):
-    client = empty_house.client_of("nobody")
+def test_what_cannot_be_is_refused_and_leaves_nothing(empty_api: Running, change: dict, kind: str):
+    client = empty_api.client_of("nobody")
     refused = client.post("/jobs", JOB | change)
     assert (refused.body["kind"], refused.status // 100) == (kind, 4)
     assert client.get("/jobs").body == {"jobs": []}
-    assert empty_house.core.asked == []
+    assert empty_api.core.asked == []
 
 
-def test_many_at_once_get_each_their_own_answer(house: Running, client: Client):
+def test_many_at_once_get_each_their_own_answer(api: Running, client: Client):
     from concurrent.futures import ThreadPoolExecutor
 
     def one(number: int) -> object:
         bad = {} if number % 3 else {"resources": ["/core=99"]}
-        answer = Client(house.connect).post("/jobs", JOB | bad | {"name": f"n{number}"}, On_Behalf_Of="nobody").body
+        answer = Client(api.connect).post("/jobs", JOB | bad | {"name": f"n{number}"}, On_Behalf_Of="nobody").body
         return (answer["job_ids"][0], f"n{number}") if number % 3 else answer["kind"]
 
     with ThreadPoolExecutor(10) as threads:
@@ -110,15 +112,15 @@ def test_many_at_once_get_each_their_own_answer(house: Running, client: Client):
     assert len(made) == 40
 
 
-def test_a_dry_run_stores_nothing(house: Running, client: Client):
+def test_a_dry_run_stores_nothing(api: Running, client: Client):
     answer = client.post("/jobs/dry-run", JOB).body
     assert answer == {"start": NOW + 60, "nodes": "node[1-2]", "says": "in a minute", "sooner": None,
                       "messages": answer["messages"]}  # fmt: skip
     assert client.get("/jobs").body == {"jobs": []}
-    assert house.core.asked == [("when", "nobody")]
+    assert api.core.asked == [("when", "nobody")]
 
 
-def test_a_mail_that_nobody_can_send_is_told_at_once(house: Running, client: Client, database: Database):
+def test_a_mail_that_nobody_can_send_is_told_at_once(api: Running, client: Client, database: Database):
     told = client.post("/jobs", JOB | {"notify": "[END]mail:nobody@example.org"}).body["messages"]
     assert told[-1] == "Warning: no mail will be sent, since this server has no mail server (MAIL_SMTP_SERVER)."
     assert "mail" not in str(client.post("/jobs", JOB | {"notify": "exec:/bin/true"}).body["messages"])
@@ -126,8 +128,8 @@ def test_a_mail_that_nobody_can_send_is_told_at_once(house: Running, client: Cli
 
 def test_no_mail_is_missed_where_there_is_a_mail_server(database: Database):
     database.write(lambda tx: add_nodes(tx, ["node1"]))
-    with running(database, job_min_uid=1, mail_smtp_server="localhost") as house:
-        told = house.client_of("nobody").post("/jobs", JOB | {"notify": "mail:nobody@example.org"})
+    with running(database, job_min_uid=1, mail_smtp_server="localhost") as api:
+        told = api.client_of("nobody").post("/jobs", JOB | {"notify": "mail:nobody@example.org"})
         assert "mail" not in str(told.body["messages"])
 
 
@@ -144,7 +146,7 @@ def test_a_checkpoint_longer_than_the_walltime_is_told_at_once(client: Client):
     assert "Warning" not in str(client.post("/jobs", JOB | {"resources": [day], "checkpoint": 7200}).body["messages"])
 
 
-def test_what_is_asked_for_beside_resubmit_is_refused(client: Client, house: Running, database: Database):
+def test_what_is_asked_for_beside_resubmit_is_refused(client: Client, api: Running, database: Database):
     [number] = client.post("/jobs", JOB).body["job_ids"]
     database.write(lambda tx: run(tx, jobs.get(tx, number), [1]))
     database.write(lambda tx: step(tx, step(tx, jobs.get(tx, number), JobState.FINISHING), JobState.TERMINATED))
@@ -169,12 +171,12 @@ def test_a_very_long_request_is_read_and_ruled_in_a_thread(database: Database, s
     (site / "50_name.py").write_text("def admit(job, context): job['name'] = 'ruled'")
     database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
     long = {"resources": ["/core=1+/core=1+/core=1,walltime=0:10"] * 63 + ["/core=1" + " " * 4000]}
-    with running(database, job_min_uid=1, admission_rules_dir=site) as house:
-        client = house.client_of("nobody")
+    with running(database, job_min_uid=1, admission_rules_dir=site) as api:
+        client = api.client_of("nobody")
         assert client.post("/jobs", JOB).status == 200
-        assert ("compute", "nobody") not in house.core.asked  # a short one costs no thread more
+        assert ("compute", "nobody") not in api.core.asked  # a short one costs no thread more
         assert client.post("/jobs", JOB | long).status == 200
-        assert house.core.asked.count(("compute", "nobody")) == 2
+        assert api.core.asked.count(("compute", "nobody")) == 2
         assert [job["name"] for job in client.get("/jobs").body["jobs"]] == ["ruled", "ruled"]
 
 
@@ -189,8 +191,8 @@ def test_where_no_frontend_is_set_its_jobs_are_refused(client: Client, kind: str
 @pytest.mark.parametrize(("users", "status"), [(("ada", "@staff"), 403), (("nobody",), 200), (("*",), 200)])
 def test_jobs_run_on_a_frontend_only_for_those_whom_the_site_names(database: Database, users, status):
     database.write(lambda tx: add_nodes(tx, ["node1"]))
-    with running(database, job_min_uid=1, cosystem_hostname="front", frontend_users=users) as house:
-        answer = house.client_of("nobody").post("/jobs", JOB | {"types": ["cosystem"]})
+    with running(database, job_min_uid=1, cosystem_hostname="front", frontend_users=users) as api:
+        answer = api.client_of("nobody").post("/jobs", JOB | {"types": ["cosystem"]})
         assert answer.status == status
         if status == 403:
             assert "FRONTEND_USERS" in answer.body["error"]

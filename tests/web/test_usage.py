@@ -9,8 +9,9 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, jobs, resources
 from oarlock.store.queries.accounting import Summary
-from tests.store.cluster import add_job, add_nodes, run, step
-from tests.web.house import NOW, Running, running
+from tests.clusters import add_nodes
+from tests.store.cluster import add_job, run, step
+from tests.web.nodeless_server import NOW, Running, running
 
 NOTHING = dict.fromkeys(
     ["seconds", "cpus", "cpu_seconds", "cpu_seconds_offered", "memory_bytes", "memory_own_bytes", "memory_cache_bytes",
@@ -30,8 +31,8 @@ def _end(tx: Tx) -> None:
         step(tx, jobs.get(tx, 1), state)
 
 
-def _page(house: Running) -> list[str]:
-    return house.client_at_port().get("/metrics").body.splitlines()
+def _page(api: Running) -> list[str]:
+    return api.client_at_port().get("/metrics").body.splitlines()
 
 
 def _named(page: list[str], name: str) -> list[str]:
@@ -40,8 +41,8 @@ def _named(page: list[str], name: str) -> list[str]:
 
 def test_the_page_tells_of_the_site_in_our_words_and_in_those_of_slurm(database: Database):
     database.write(_fill)
-    with running(database) as house:
-        page = _page(house)
+    with running(database) as api:
+        page = _page(api)
     assert _named(page, "oarlock_jobs")[:1] == ['oarlock_jobs{state="Waiting",cluster="cluster"} 1']
     assert 'oarlock_jobs{state="Running",cluster="cluster"} 1' in page
     numbers = {part: _named(page, f"slurm_cpus_{part}") for part in ("alloc", "idle", "other", "total")}
@@ -65,8 +66,8 @@ def test_projects_that_used_more_than_their_share_are_below_one(database: Databa
         accounting.update_accounts(tx, window=100)
 
     database.write(fill)
-    with running(database) as house:
-        page = _page(house)
+    with running(database) as api:
+        page = _page(api)
     assert sorted(_named(page, "slurm_account_levelfs")) == [
         'slurm_account_levelfs{account="maths",cluster="cluster"} 2.0',
         f'slurm_account_levelfs{{account="physics",cluster="cluster"}} {0.5 / 0.75}',
@@ -75,8 +76,8 @@ def test_projects_that_used_more_than_their_share_are_below_one(database: Databa
 
 
 def test_metrics_are_where_everybody_looks_for_them_in_the_form_of_prometheus(database: Database):
-    with running(database) as house:
-        connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=20)
+    with running(database) as api:
+        connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
         connection.request("GET", "/metrics")
         reply = connection.getresponse()
         told = reply.status, reply.getheader("content-type"), reply.read().startswith(b"# HELP oarlock_jobs ")
@@ -85,15 +86,15 @@ def test_metrics_are_where_everybody_looks_for_them_in_the_form_of_prometheus(da
 
 
 def test_a_site_may_want_a_token_for_metrics(database: Database):
-    with running(database, metrics_need_token=True) as house:
-        refused = house.client_at_port().get("/metrics")
+    with running(database, metrics_need_token=True) as api:
+        refused = api.client_at_port().get("/metrics")
         assert (refused.status, refused.body["kind"]) == (401, "NotSignedIn")
-        assert house.client.get("/metrics").status == 200
+        assert api.client.get("/metrics").status == 200
 
 
 def test_prometheus_is_told_what_to_scrape(database: Database):
-    with running(database) as house:
-        told = house.client_at_port().get("/prometheus/targets").body
+    with running(database) as api:
+        told = api.client_at_port().get("/prometheus/targets").body
     assert told == [{"targets": ["127.0.0.1:0"], "labels": {"cluster": "cluster"}}]
 
 
@@ -101,16 +102,16 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
     database.write(_fill)
     counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds_total":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
     database.write(lambda tx: accounting.save_summaries(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
-    with running(database) as house:
+    with running(database) as api:
         values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}
-        house.core.live.take("n1.site", encode_sample(1.0, {}, {1: values}), {1}, at=NOW + 4)
-        so_far = house.client.get("/jobs/1/usage").body
-        house.core.live.ended("n1.site", 1)
-        between = house.client.get("/jobs/1/usage").body
+        api.core.live.take("n1.site", encode_sample(1.0, {}, {1: values}), {1}, at=NOW + 4)
+        so_far = api.client.get("/jobs/1/usage").body
+        api.core.live.ended("n1.site", 1)
+        between = api.client.get("/jobs/1/usage").body
         database.write(_end)
-        final = house.client.get("/jobs/1/usage").body
-        waiting = house.client.get("/jobs/2/usage").body
-        missing = house.client.get("/jobs/99/usage").body
+        final = api.client.get("/jobs/1/usage").body
+        waiting = api.client.get("/jobs/2/usage").body
+        missing = api.client.get("/jobs/99/usage").body
     one = {"job_id": 1, "nodes": ["n1.site"], "cpus": 2}
     own = {"memory_bytes": 300, "memory_own_bytes": 5, "memory_own_peak_bytes": 5}
     ran = so_far["seconds"]
@@ -126,13 +127,11 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
 
 def test_what_a_node_says_of_jobs_that_are_not_there_is_counted(database: Database):
     database.write(_fill)
-    with running(database) as house:
-        house.core.live.take(
-            "n1.site", encode_sample(1.0, {}, {1: {"cpus": 1.0}, 8: {"cpus": 1.0}, 9: {}}), {1}, at=NOW
-        )
-        house.core.live.take("n2.site", encode_sample(1.0, {}, {}), set(), at=NOW)
-        house.core.live.take("n2.site", b"nonsense", set(), at=NOW)
-        page = _page(house)
+    with running(database) as api:
+        api.core.live.take("n1.site", encode_sample(1.0, {}, {1: {"cpus": 1.0}, 8: {"cpus": 1.0}, 9: {}}), {1}, at=NOW)
+        api.core.live.take("n2.site", encode_sample(1.0, {}, {}), set(), at=NOW)
+        api.core.live.take("n2.site", b"nonsense", set(), at=NOW)
+        page = _page(api)
     assert "# TYPE oarlock_refused_samples_total counter" in page
     assert _named(page, "oarlock_refused_samples_total") == [
         'oarlock_refused_samples_total{node="n1.site",cluster="cluster"} 2',

@@ -13,7 +13,8 @@ from oarlock.node.sources.machine import DiskSource, LocalMount, MachineSource, 
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
 from oarlock.node.sources.probe import BackgroundSource
 from oarlock.node.sources.sensors import RaplSource, TemperatureSource
-from tests.monitoring import cases, recorded, wait_until
+from tests.monitoring import cases, recorded
+from tests.waiting import wait_until
 
 
 def read(source):

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, ProcessStat, io_values, owner
-from tests.bed import eventually
-from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
+from tests.monitoring import job_at, needs_cgroups, real_groups, recorded
+from tests.waiting import wait_until
 
 STAT = "{pid} ({name}) {state} {parent} 1 1 0 -1 0 0 0 0 0 {cpu} 1 {children} 2 20 0 {threads} 0 9 0 {pages} 1"
 IO = "rchar: {0}\nwchar: {0}\nsyscr: {0}\nsyscw: {0}\nread_bytes: {0}\nwrite_bytes: {0}\ncancelled_write_bytes: 0\n"
@@ -179,7 +179,7 @@ def test_a_real_job_of_many_threads_and_open_files(tmp_path):
             child.stdout.readline()
             groups.join(made, child.pid)
             probe = ProcessSource(scratch=[str(tmp_path / "scratch")]).open(job_at({"cpuacct": made["cpuacct"]}))
-            values = eventually(lambda: read_when_all_sleep(probe, threads=4), what="the sleep of all threads")
+            values = wait_until(lambda: read_when_all_sleep(probe, threads=4), what="the sleep of all threads")
             probe.close()
         finally:
             child.kill()

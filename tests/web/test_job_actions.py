@@ -10,8 +10,9 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, new_jobs
-from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
-from tests.web.house import Running, running
+from tests.clusters import NOW, add_nodes
+from tests.store.cluster import add_job, new, run, step
+from tests.web.nodeless_server import Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -32,13 +33,13 @@ def database(tmp_path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
-    with running(database) as house:
-        yield house
+def api(database: Database) -> Iterator[Running]:
+    with running(database) as api:
+        yield api
 
 
-def test_every_job_is_answered_for_itself_in_the_order_asked(house: Running):
-    told = house.client_of("nobody").post("/jobs/delete", {"ids": [2, 99, 1, 2]})
+def test_every_job_is_answered_for_itself_in_the_order_asked(api: Running):
+    told = api.client_of("nobody").post("/jobs/delete", {"ids": [2, 99, 1, 2]})
     assert told.body == {
         "jobs": [
             {
@@ -58,44 +59,44 @@ def test_every_job_is_answered_for_itself_in_the_order_asked(house: Running):
             {"job_id": 1, "done": True, "says": "done"},
         ]
     }
-    assert house.core.asked == [("kill", "nobody", False, [1])]
+    assert api.core.asked == [("kill", "nobody", False, [1])]
 
 
-def test_an_administrator_acts_on_everybodys_jobs(house: Running):
-    told = house.client.post("/jobs/delete", {"ids": [1, 2], "exterminate": True})
+def test_an_administrator_acts_on_everybodys_jobs(api: Running):
+    told = api.client.post("/jobs/delete", {"ids": [1, 2], "exterminate": True})
     assert [one["done"] for one in told.body["jobs"]] == [True, True]
-    assert house.core.asked == [("kill", "root", True, [1, 2])]
+    assert api.core.asked == [("kill", "root", True, [1, 2])]
 
 
-def test_only_administrators_give_a_job_up(house: Running):
-    refused = house.client_of("nobody").post("/jobs/delete", {"ids": [1], "exterminate": True})
-    assert (refused.status, refused.body["kind"], house.core.asked) == (403, "Forbidden", [])
+def test_only_administrators_give_a_job_up(api: Running):
+    refused = api.client_of("nobody").post("/jobs/delete", {"ids": [1], "exterminate": True})
+    assert (refused.status, refused.body["kind"], api.core.asked) == (403, "Forbidden", [])
 
 
-def test_signals_and_checkpoints_are_sent_instead(house: Running):
-    client = house.client_of("nobody")
+def test_signals_and_checkpoints_are_sent_instead(api: Running):
+    client = api.client_of("nobody")
     client.post("/jobs/delete", {"ids": [1], "signal": 10})
     client.post("/jobs/delete", {"ids": [1], "checkpoint": True})
-    assert house.core.asked == [("signal", "nobody", 10, [1]), ("checkpoint", "nobody", [1])]
+    assert api.core.asked == [("signal", "nobody", 10, [1]), ("checkpoint", "nobody", [1])]
 
 
-def test_a_condition_finds_ones_own_jobs_that_are_not_over(house: Running):
+def test_a_condition_finds_ones_own_jobs_that_are_not_over(api: Running):
     everything = {"where": "job_id > 0"}
-    house.client_of("nobody").post("/jobs/hold", everything)
-    house.client.post("/jobs/hold", everything)
-    assert house.core.asked == [("hold", "nobody", False, [1, 3]), ("hold", "root", False, [1, 2, 3])]
+    api.client_of("nobody").post("/jobs/hold", everything)
+    api.client.post("/jobs/hold", everything)
+    assert api.core.asked == [("hold", "nobody", False, [1, 3]), ("hold", "root", False, [1, 2, 3])]
 
 
-def test_an_array_means_its_members_that_are_not_over(house: Running):
-    house.client_of("nobody").post("/jobs/delete", {"array": 1})
-    assert house.client_of("nobody").post("/jobs/delete", {"array": 4}).body == {"jobs": []}
-    assert house.core.asked == [("kill", "nobody", False, [1])]
+def test_an_array_means_its_members_that_are_not_over(api: Running):
+    api.client_of("nobody").post("/jobs/delete", {"array": 1})
+    assert api.client_of("nobody").post("/jobs/delete", {"array": 4}).body == {"jobs": []}
+    assert api.core.asked == [("kill", "nobody", False, [1])]
 
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_stopping_what_runs_is_for_administrators_unless_the_site_says_otherwise(database: Database, allowed: bool):
-    with running(database, users_allowed_hold_resume=allowed) as house:
-        client = house.client_of("nobody")
+    with running(database, users_allowed_hold_resume=allowed) as api:
+        client = api.client_of("nobody")
         answers = [
             client.post("/jobs/hold", {"ids": [1]}),
             client.post("/jobs/hold", {"ids": [1], "running": True}),
@@ -110,28 +111,28 @@ def test_stopping_what_runs_is_for_administrators_unless_the_site_says_otherwise
         assert refused["hint"].startswith("With USERS_ALLOWED_HOLD_RESUME=yes in the server's settings")
 
 
-def test_asked_again_with_the_same_id_nothing_is_done_again(house: Running):
-    client = house.client_of("nobody")
+def test_asked_again_with_the_same_id_nothing_is_done_again(api: Running):
+    client = api.client_of("nobody")
     first, second = (client.post("/jobs/delete", {"ids": [1]}, Request_Id="once") for _ in range(2))
     assert first.body == second.body
-    assert house.core.asked == [("kill", "nobody", False, [1])]
+    assert api.core.asked == [("kill", "nobody", False, [1])]
 
 
-def test_the_same_id_of_two_users_is_two_requests(house: Running):
+def test_the_same_id_of_two_users_is_two_requests(api: Running):
     for user in ("nobody", "daemon"):
-        house.client_of(user).post("/jobs/delete", {"where": "job_id > 0"}, Request_Id="same")
-    assert house.core.asked == [("kill", "nobody", False, [1, 3]), ("kill", "daemon", False, [2])]
+        api.client_of(user).post("/jobs/delete", {"where": "job_id > 0"}, Request_Id="same")
+    assert api.core.asked == [("kill", "nobody", False, [1, 3]), ("kill", "daemon", False, [2])]
 
 
 def test_settings_name_the_administrators(database: Database):
-    with running(database, admins=("daemon",)) as house:
-        assert house.client_of("daemon").post("/queues/stop", {}).status == 200
-        assert house.client.post("/queues/stop", {}).status == 403
+    with running(database, admins=("daemon",)) as api:
+        assert api.client_of("daemon").post("/queues/stop", {}).status == 200
+        assert api.client.post("/queues/stop", {}).status == 403
 
 
-def test_a_new_account_of_an_old_name_does_not_inherit_its_jobs(house: Running, database: Database):
+def test_a_new_account_of_an_old_name_does_not_inherit_its_jobs(api: Running, database: Database):
     [job] = database.write(lambda tx: new_jobs.add(tx, [new(user="nobody", command="secret", uid=4242)]))
-    client = house.client_of("nobody")
+    client = api.client_of("nobody")
     [answer] = client.post("/jobs/delete", {"ids": [job.id]}).body["jobs"]
     assert (answer["kind"], answer["says"]) == (
         "Forbidden", f"Job {job.id} belongs to another account that was called nobody (number 4242).",
@@ -141,43 +142,43 @@ def test_a_new_account_of_an_old_name_does_not_inherit_its_jobs(house: Running, 
     assert client.post("/jobs", {"resubmit": job.id}).body["kind"] == "NotYourJob"
 
 
-def test_an_answer_too_long_to_be_kept_is_given_anew(house: Running, database: Database):
+def test_an_answer_too_long_to_be_kept_is_given_anew(api: Running, database: Database):
     asked = {"ids": [*range(1, 4), *range(1000, 3000)]}
-    first, second = (house.client_of("nobody").post("/jobs/delete", asked, Request_Id="r").body for _ in range(2))
+    first, second = (api.client_of("nobody").post("/jobs/delete", asked, Request_Id="r").body for _ in range(2))
     assert first == second
     with database.read() as tx:
         assert tx.exec_driver_sql("SELECT count(*) FROM request_ids").scalar_one() == 0
 
 
-def test_a_queue_with_an_unknown_policy_is_refused_with_those_there_are(house: Running):
-    refused = house.client.post("/queues", {"name": "night", "policy": "esay"})
+def test_a_queue_with_an_unknown_policy_is_refused_with_those_there_are(api: Running):
+    refused = api.client.post("/queues", {"name": "night", "policy": "esay"})
     assert (refused.status, refused.body["kind"]) == (400, "UnknownPolicy")
     assert refused.body["error"] == "There is no policy `esay`."
     assert "conservative, easy, easy-sjbf" in refused.body["hint"]
-    assert house.client.post("/queues", {"name": "night", "policy": "depth-3-sjbf+multifactor"}).status == 200
+    assert api.client.post("/queues", {"name": "night", "policy": "depth-3-sjbf+multifactor"}).status == 200
 
 
-def test_the_queue_of_jobs_that_name_none_is_removed_only_by_force(house: Running):
-    refused = house.client.ask("DELETE", "/queues/default")
+def test_the_queue_of_jobs_that_name_none_is_removed_only_by_force(api: Running):
+    refused = api.client.ask("DELETE", "/queues/default")
     assert (refused.status, refused.body["kind"]) == (409, "QueueInUse")
     assert "--force" in refused.body["hint"]
 
 
-def test_an_interactive_job_is_refused_until_somebody_could_enter_it(house: Running):
+def test_an_interactive_job_is_refused_until_somebody_could_enter_it(api: Running):
     for path in ("/jobs", "/jobs/dry-run"):
-        refused = house.client_of("nobody").post(path, {"interactive": True, "resources": ["core=1"]})
+        refused = api.client_of("nobody").post(path, {"interactive": True, "resources": ["core=1"]})
         assert (refused.status, refused.body["kind"]) == (400, "InteractiveNotYet")
 
 
-def test_a_job_key_is_refused_wherever_it_is_asked_for(house: Running):
+def test_a_job_key_is_refused_wherever_it_is_asked_for(api: Running):
     script = {"script": "#!/bin/sh\n#OAR -k\ntrue\n"}
     for path in ("/jobs", "/jobs/dry-run"):
         for wish in ({"use_key": True}, {"import_key": "-----BEGIN"}, script):
-            refused = house.client_of("nobody").post(path, {"command": "true", "resources": ["core=1"], **wish})
+            refused = api.client_of("nobody").post(path, {"command": "true", "resources": ["core=1"], **wish})
             assert (refused.status, refused.body["kind"]) == (400, "JobKeyNotYet"), (path, wish)
             assert refused.body["error"] == "Job keys are not here yet."
 
 
-def test_an_action_without_a_selection_of_jobs_is_refused(house: Running):
-    refused = house.client.post("/jobs/delete", {})
+def test_an_action_without_a_selection_of_jobs_is_refused(api: Running):
+    refused = api.client.post("/jobs/delete", {})
     assert (refused.status, refused.body["error"]) == (400, "Which jobs?")

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
+from oarlock.job.explain import ReservationOutcome, StartEstimate
+from oarlock.job.run.action_result import ActionResult
 from oarlock.measure.live import LiveUsage
-from oarlock.model.plan import Priority, PriorityTerm
+from oarlock.model.plan import Obstacle, Priority, PriorityTerm, WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.http import listen as server
 from oarlock.server.http.connection import ConnectionLimits
@@ -41,39 +43,6 @@ class StillClock:
 
     def now(self) -> int:
         return self.at
-
-
-@dataclass
-class Told:
-    job_id: int
-    done: bool
-    says: str
-    kind: str = ""
-    hint: str = ""
-
-
-@dataclass
-class Reason:
-    says: str
-    start: int | None
-    obstacle: str
-    smaller: str | None
-    priority: Priority | None = None
-
-
-@dataclass
-class Foreseen:
-    start: int | None
-    nodes: Sequence[str]
-    says: str
-    sooner: str | None
-
-
-@dataclass
-class Answered:
-    accepted: bool | None
-    says: str
-    start: int | None
 
 
 class Gate:
@@ -100,7 +69,7 @@ class Gate:
 
 
 @dataclass
-class House:
+class NodelessServer:
     """What the way in needs of a server, without nodes and loops; remembers what it was asked to do."""
 
     state_dir: Path
@@ -109,7 +78,7 @@ class House:
     clock: StillClock = field(default_factory=StillClock)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Any] = field(default_factory=list)
-    answer: Answered = field(default_factory=lambda: Answered(True, "accepted", NOW + 600))
+    answer: ReservationOutcome = field(default_factory=lambda: ReservationOutcome(True, "accepted", NOW + 600))
     live: LiveUsage = field(default_factory=lambda: LiveUsage(10, "cluster"))
     gate: Gate | None = None
     hopeless: dict[int, str] = field(default_factory=dict)
@@ -144,33 +113,33 @@ class House:
     def forget_failures(self) -> None:
         self.asked.append("forget failures")
 
-    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Told]:
-        return self._told(ids, "kill", by, exterminate)
+    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
+        return self._results(ids, "kill", by, exterminate)
 
-    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[Told]:
-        return self._told(ids, "checkpoint", by)
+    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
+        return self._results(ids, "checkpoint", by)
 
-    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[Told]:
-        return self._told(ids, "signal", by, number)
+    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[ActionResult]:
+        return self._results(ids, "signal", by, number)
 
-    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[Told]:
-        return self._told(ids, "hold", by, running)
+    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
+        return self._results(ids, "hold", by, running)
 
-    async def resume(self, ids: Sequence[int], *, by: str) -> list[Told]:
-        return self._told(ids, "resume", by)
+    async def resume(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
+        return self._results(ids, "resume", by)
 
-    async def why(self, job_id: int, *, user: str | None = None) -> Reason:
+    async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
         if self.gate is not None:
             await self.gate.passed()
         smaller = "/network_address=1,walltime=1:0:0"
         priority = Priority(job_id, 0.5, (PriorityTerm("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
-        return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
+        return WaitReason(job_id, Obstacle.BUSY, "needs 4 nodes; 1 is free now", NOW + 60, smaller, priority)
 
-    async def when(self, new: NewJob, *, user: str | None = None) -> Foreseen:
+    async def when(self, new: NewJob, *, user: str | None = None) -> StartEstimate:
         self.asked.append(("when", new.job.user))
-        return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
+        return StartEstimate(NOW + 60, ("node1", "node2"), "in a minute", None)
 
-    async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
+    async def answered(self, job_id: int, *, seconds: float = 10) -> ReservationOutcome:
         if self.gate is not None:
             await self.gate.passed()
         return self.answer
@@ -182,9 +151,9 @@ class House:
         self.asked.append(("state", list(ids), state))
         return [1]
 
-    def _told(self, ids: Sequence[int], *what: Any) -> list[Told]:
+    def _results(self, ids: Sequence[int], *what: Any) -> list[ActionResult]:
         self.asked.append((*what, list(ids)))
-        return [Told(number, True, "done") for number in ids]
+        return [ActionResult(number, True, "done") for number in ids]
 
 
 @dataclass
@@ -242,7 +211,7 @@ class Client:
 class Running:
     """A server that runs in a thread of this process."""
 
-    core: House
+    core: NodelessServer
     socket: Path
     port: int
 
@@ -300,7 +269,7 @@ def running(
     folder = Path(tempfile.mkdtemp(prefix="oarlock-", dir="/tmp"))
     folder.chmod(0o755)
     config = Config(server_hostname="127.0.0.1", server_port=0, **settings)
-    core = House(folder, config, database)
+    core = NodelessServer(folder, config, database)
     try:
         with _in_thread(
             core, site or AccessPolicy.of(config), limits or ConnectionLimits(config.allowed_networks)
@@ -313,12 +282,12 @@ def running(
 @contextmanager
 def alone(path: Path, **options: Any) -> Iterator[Running]:
     """Run a server on a database file of its own, where the kind of database does not matter."""
-    with open_database(path) as database, running(database, **options) as house:
-        yield house
+    with open_database(path) as database, running(database, **options) as api:
+        yield api
 
 
 @contextmanager
-def _in_thread(core: House, site: AccessPolicy, limits: ConnectionLimits) -> Iterator[server.Listeners]:
+def _in_thread(core: NodelessServer, site: AccessPolicy, limits: ConnectionLimits) -> Iterator[server.Listeners]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

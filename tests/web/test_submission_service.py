@@ -13,9 +13,9 @@ from oarlock.store.engine.database import Database
 from oarlock.store.queries import administration
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
-from tests.bed import told
+from tests.bed import run_async
 from tests.job.submitter import add_cluster
-from tests.web.house import House
+from tests.web.nodeless_server import NodelessServer
 
 ADA = UserAccount("ada", 1001, ())
 
@@ -32,16 +32,16 @@ def _let_in(answers: list[AcceptedSubmission | BaseException]) -> int:
     return sum(isinstance(one, AcceptedSubmission) for one in answers)
 
 
-@told
+@run_async
 async def test_reservations_at_once_get_in_as_far_as_the_rules_allow(database: Database, tmp_path: Path):
     database.write(add_cluster)
-    desk = SubmissionService(House(tmp_path, Config(), database))
+    desk = SubmissionService(NodelessServer(tmp_path, Config(), database))
     assert _let_in(await _at_once(desk, 60, reservation=2_000_000)) == 2
     with database.read() as tx:
         assert administration.waiting_reservations(tx, "ada") == 2
 
 
-@told
+@run_async
 async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(database: Database, tmp_path: Path):
     async def run(_path: Path, asked: Mapping[str, Any]) -> RuleResult:
         await asyncio.sleep(0)
@@ -50,5 +50,5 @@ async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(
 
     (tmp_path / "50-few.py").touch()
     database.write(add_cluster)
-    desk = SubmissionService(House(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
+    desk = SubmissionService(NodelessServer(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
     assert _let_in(await _at_once(desk, 12)) == 3

@@ -20,19 +20,19 @@ def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):
 
 def test_a_user_who_does_not_exist_is_missing():
     async def story():
-        people = AccountLookup()
-        assert await people.uid("root") == 0
+        two_users = AccountLookup()
+        assert await two_users.uid("root") == 0
         with pytest.raises(UserMissing, match="nosuchuser"):
-            await people.uid("nosuchuser")
-        people.close()
+            await two_users.uid("nosuchuser")
+        two_users.close()
 
     asyncio.run(story())
 
 
 def test_a_server_without_descriptors_does_not_say_that_a_user_is_missing():
     async def story():
-        people = AccountLookup()
+        two_users = AccountLookup()
         exhausted()
-        return await people.uid("daemon")
+        return await two_users.uid("daemon")
 
     assert in_a_child(lambda: asyncio.run(story())) == "LookUpFailed"
