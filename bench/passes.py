@@ -1,6 +1,6 @@
 """What a pass of the server costs: the database read, the plan made, with what is kept from pass to pass."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bench.harness import cpu_seconds, figure
 from bench.store import NOW, RESOURCES, _add_cores, _database

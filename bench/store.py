@@ -3,8 +3,9 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench.harness import cpu_seconds, figure
 from oarlock.lang import request

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from oarlock.job.admission import submit
 from oarlock.job.admission.submit import AdmittedSubmission, StoredJobs
@@ -202,7 +203,7 @@ def test_an_ended_job_is_submitted_again_as_it_was(submitter: Submitter):
         types=["idempotent"], environment={"A": "1"},
     )  # fmt: skip
     [copy] = submitter.again(original.id, request_id="r", now=NOW + 100)
-    assert copy == replace(
+    assert copy == structs.replace(
         jobs.get(submitter.tx, original.id), id=copy.id, array_id=copy.id, state=JobState.WAITING, submitted=NOW + 100,
         start=0, stop=0, assigned=0, resubmit_of=original.id,
     )  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
@@ -97,19 +98,19 @@ def test_each_thing_that_could_be_wrong_is_named(lived):
     good = _history(lived)
     job, stays, attempt = good.jobs[1], good.stays[1], good.attempts[1][0]
     broken = {
-        "ended with 0 instead of 768": replace(good, jobs={**good.jobs, 1: replace(job, exit_code=0)}),
-        "was not accounted": replace(good, jobs={**good.jobs, 1: replace(job, accounted=False)}),
-        "before its start": replace(good, jobs={**good.jobs, 1: replace(job, stop=job.start - 1)}),
+        "ended with 0 instead of 768": replace(good, jobs={**good.jobs, 1: structs.replace(job, exit_code=0)}),
+        "was not accounted": replace(good, jobs={**good.jobs, 1: structs.replace(job, accounted=False)}),
+        "before its start": replace(good, jobs={**good.jobs, 1: structs.replace(job, stop=job.start - 1)}),
         "is Running, and its story ends with Terminated": replace(
-            good, jobs={**good.jobs, 1: replace(job, state=JobState.RUNNING)}
+            good, jobs={**good.jobs, 1: structs.replace(job, state=JobState.RUNNING)}
         ),
         "begins with": replace(good, stays={**good.stays, 1: stays[1:]}),
         "went from Waiting to Launching": replace(good, stays={**good.stays, 1: [stays[0], *stays[2:]]}),
         "ended 0 times": replace(good, stays={**good.stays, 1: stays[:-1]}),
         "until 5, and": replace(good, stays={**good.stays, 1: [replace(stays[0], stop=5), *stays[1:]]}),
-        "has attempts [2]": replace(good, attempts={**good.attempts, 1: [replace(attempt, number=2)]}),
-        "not closed": replace(good, attempts={**good.attempts, 1: [replace(attempt, closed_us=None)]}),
-        "was tried again": replace(good, attempts={**good.attempts, 1: [attempt, replace(attempt, number=2)]}),
+        "has attempts [2]": replace(good, attempts={**good.attempts, 1: [structs.replace(attempt, number=2)]}),
+        "not closed": replace(good, attempts={**good.attempts, 1: [structs.replace(attempt, closed_us=None)]}),
+        "was tried again": replace(good, attempts={**good.attempts, 1: [attempt, structs.replace(attempt, number=2)]}),
         "no event says why": replace(good, events={}),
         "1 resources are held": replace(good, held=1),
         "was given to job 2 while job 1 had it": replace(good, resources={**good.resources, 1: good.resources[2]}),

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.lang import request as requests

@@ -1,6 +1,6 @@
 """The past of a server, replayed."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oarlock.lang import request
 from oarlock.model.job import JobState

@@ -1,8 +1,9 @@
 """Jobs for the tests of the store."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move

@@ -1,8 +1,7 @@
 """A launch is written down before it is tried; a job has at most one that is live."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.store.engine.tx import Tx

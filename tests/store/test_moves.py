@@ -1,11 +1,11 @@
 """Jobs move together or not at all, and their history says when and why."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Moved, move

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace as replaced
 from sqlalchemy import update
 
@@ -109,7 +110,7 @@ def test_jobs_that_ask_the_same_share_a_shape(tx: Tx):
 def test_a_waiting_job_has_all_that_decides_its_place(tx: Tx):
     add_nodes(tx, ["a"])
     ended, failed, waiting = (add_job(tx) for _ in range(3))
-    step(tx, replace(ended, exit_code=256), S.ERROR)
+    step(tx, structs.replace(ended, exit_code=256), S.ERROR)
     step(tx, failed, S.HOLD)
     job = add_job(
         tx,
@@ -177,7 +178,7 @@ def test_time_spent_suspended_is_added_to_the_end(tx: Tx):
     cores = add_nodes(tx, ["a"])
     job = step(tx, run(tx, add_job(tx), cores), S.SUSPENDED, at=NOW + 100)
     assert [(p.state, p.stop) for p in read(tx, now=NOW + 150).placed] == [(S.SUSPENDED, NOW + HOUR + 50)]
-    job = step(tx, replace(job, suspended=True), S.RESUMING, at=NOW + 200)
+    job = step(tx, structs.replace(job, suspended=True), S.RESUMING, at=NOW + 200)
     assert [(p.state, p.stop) for p in read(tx, now=NOW + 210).placed] == [(S.RESUMING, NOW + HOUR + 110)]
     job = step(tx, job, S.RUNNING, at=NOW + 230)
     job = step(tx, job, S.SUSPENDED, at=NOW + 300)
@@ -194,7 +195,7 @@ def test_an_accepted_reservation_is_placed_where_it_was_promised(tx: Tx):
         now=NOW,
         placed=[plans.Prediction(moldable, NOW + 500, (cores[0], cores[3])), plans.Prediction(moldable + 1, NOW, (1,))],
     )
-    accepted = replace(job, reservation=Reservation.SCHEDULED)
+    accepted = structs.replace(job, reservation=Reservation.SCHEDULED)
     for state in (S.TO_ACK_RESERVATION, S.WAITING):
         accepted = step(tx, accepted, state)
         found = read(tx)

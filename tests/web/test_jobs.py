@@ -3,9 +3,9 @@
 import os
 import pwd
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import event
 
 from oarlock.client import Client as ApiClient

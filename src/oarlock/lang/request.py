@@ -10,12 +10,13 @@ level       := name '=' (integer | ALL | BEST | BESTHALF)
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from oarlock.lang import duration
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import fits, short
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadCount, SyntaxRefused, TooLong, ZeroResources
-from oarlock.model.record import changed
 from oarlock.model.request import WORDS, Alternative, Level, ResourceGroup, ResourceRequest
 
 MOST_ALTERNATIVES = 64
@@ -58,7 +59,7 @@ def parse(
 def check(request: ResourceRequest, types: conditions.Types) -> ResourceRequest:
     """Return the request with every name spelt as its column and every value of the column's type, or refuse it."""
     alternatives = tuple(
-        changed(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
+        replace(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
         for alternative in request.alternatives
     )
     return ResourceRequest(alternatives, _checked_condition(request.where, types))
@@ -209,7 +210,7 @@ class _Reader:
 
 
 def _checked(group: ResourceGroup, types: conditions.Types) -> ResourceGroup:
-    levels = tuple(changed(level, name=conditions.known_column(level.name, types)) for level in group.levels)
+    levels = tuple(replace(level, name=conditions.known_column(level.name, types)) for level in group.levels)
     return ResourceGroup(levels, _checked_condition(group.where, types))
 
 

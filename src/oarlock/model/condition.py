@@ -5,18 +5,17 @@ as bound SQL (`store.where`). The logic is SQL's: a comparison with nothing is n
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A property, by name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A number or a text."""
 
     value: int | float | str
@@ -25,8 +24,7 @@ class Literal:
 Operand = Column | Literal
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """`left op right`, with op one of = != < <= > >= (`<>` is read as `!=`)."""
 
     op: str
@@ -34,8 +32,7 @@ class Compare:
     right: Operand
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Struct, frozen=True):
     """`column [NOT] IN (…)`, or in admission rules `column [NOT] IN FILE '…'`: a file with one text a line."""
 
     column: Column
@@ -44,8 +41,7 @@ class In:
     file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
+class Like(Struct, frozen=True):
     """`column [NOT] LIKE 'pattern'`; `%` any run, `_` one character, case matters."""
 
     column: Column
@@ -53,8 +49,7 @@ class Like:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """`column [NOT] BETWEEN low AND high`, both ends included."""
 
     column: Column
@@ -63,30 +58,26 @@ class Between:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Struct, frozen=True):
     """`column IS [NOT] NULL`."""
 
     column: Column
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """`NOT condition`."""
 
     condition: "Condition"
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """All of them."""
 
     parts: tuple["Condition", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     """At least one of them."""
 
     parts: tuple["Condition", ...]

@@ -1,13 +1,14 @@
 """A job: its states, the moves between them, and what is known of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from signal import Signals
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from oarlock.model.errors import IllegalMove
-from oarlock.model.record import changed
 
 
 class JobState(StrEnum):
@@ -79,8 +80,7 @@ class FragState(StrEnum):
     FRAGGED = "FRAGGED"  # over
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A job as the `jobs` table has it, under plain names. `None` is "not yet" or "not asked"."""
 
     id: int
@@ -152,8 +152,7 @@ def describe_exit(status: int) -> str:
         return f"signal {number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A move that is legal and was not written yet."""
 
     job: Job
@@ -170,4 +169,4 @@ def move(job: Job, to: JobState, *, at: int, why: str, **changes: Any) -> Moved:
             f"Job {job.id} is {job.state}; it cannot become {to}.",
             hint=f"A job that is {job.state} can become {ways}.",
         )
-    return Moved(job=changed(job, state=to, **changes), before=job.state, at=at, why=why)
+    return Moved(job=replace(job, state=to, **changes), before=job.state, at=at, why=why)

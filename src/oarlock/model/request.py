@@ -1,6 +1,6 @@
 """What a job asks for: alternatives → groups → levels → counts, and for how long."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from oarlock.model.condition import Condition
 
@@ -12,32 +12,28 @@ WORDS = {"ALL": ALL, "BEST": BEST, "BESTHALF": BESTHALF}
 """Counts that are words; stored as these integers, as OAR stores them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """`name=count`: so many different values of a property, below each value of the level above."""
 
     name: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceGroup:
+class ResourceGroup(Struct, frozen=True):
     """One hierarchy of levels, outermost first, on the resources that a condition leaves."""
 
     levels: tuple[Level, ...]
     where: Condition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """One `-l`: groups with disjoint resources, for a walltime (`None`: the site's rules give one)."""
 
     groups: tuple[ResourceGroup, ...]
     walltime: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRequest:
+class ResourceRequest(Struct, frozen=True):
     """Everything asked for: any one of the alternatives will do; `where` (`-p`) holds for all of them."""
 
     alternatives: tuple[Alternative, ...]

@@ -1,13 +1,12 @@
 """What somebody asks for with `oarsub`, before any rule has looked at it."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from oarlock.model.job import JobKind
 from oarlock.model.request import ResourceRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(Struct, frozen=True, kw_only=True):
     """One call of `oarsub`: one job, or an array of jobs that differ in their parameters only.
 
     `user` is whom the kernel (or a token) says it is, never what the request says. `None` is "not given": rules fill

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission import admit, frontend, submit, warnings
@@ -17,7 +18,6 @@ from oarlock.lang.rules import RuleContext
 from oarlock.model.errors import CountsChanged, JobKeyNotYet, OarlockError, RuleFailed
 from oarlock.model.job import Job
 from oarlock.model.job_type import parse_types
-from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import new_jobs
@@ -131,7 +131,7 @@ class SubmissionService:
         def read() -> Submission:
             fields = structs.asdict(body)
             submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
-            return changed(submission, uid=account.uid)
+            return structs.replace(submission, uid=account.uid)
 
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
@@ -151,7 +151,7 @@ class SubmissionService:
             if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
                 raise JobKeyNotYet
             if messages := warnings.warnings(admitted.submission, self._config):
-                admitted = changed(admitted, messages=admitted.messages + messages)
+                admitted = structs.replace(admitted, messages=admitted.messages + messages)
             return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context))
         except RuleFailed as failure:
             problem = failure

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from oarlock.config import Config
 from oarlock.job.admission import parse
 from oarlock.job.admission.feasibility import ClusterResources
@@ -18,7 +20,6 @@ from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, Rul
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
 from oarlock.model.job_type import container_type, parse_types
-from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, events, jobs
@@ -118,7 +119,7 @@ def readmit(
         raise CountsChanged(
             f"Other jobs of {user} were submitted while the rules looked at this one.", hint="Submit it again."
         )
-    return _apply_again(counted_submission, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
+    return _apply_again(counted_submission, replace(before, waiting_jobs=waiting, waiting_reservations=reserved))
 
 
 def _apply_again(counted_submission: CountedSubmission, rule_context: RuleContext) -> RuleAcceptance:
@@ -169,7 +170,7 @@ def note_failure(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
 
 
 def _checked(submission: Submission, types: Types) -> Submission:
-    return changed(submission, request=requests.check(submission.request, types))
+    return replace(submission, request=requests.check(submission.request, types))
 
 
 def _apply(source: RuleSource, submission: Submission, rule_context: RuleContext) -> RuleAcceptance:
@@ -235,7 +236,7 @@ def _parse_result(
     parsed = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)
     if not isinstance(after, list) or not all(isinstance(text, str) for text in after):
         raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
-    merged = changed(
+    merged = replace(
         parsed,
         environment=before.environment,
         script=before.script,

@@ -1,8 +1,10 @@
 """Examples beside the rules: each submits a job to the rules and compares the result with the expected one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission.rules import RuleSource

@@ -4,11 +4,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission import dates, script

@@ -1,9 +1,12 @@
 """Submit: an admitted submission becomes waiting jobs, in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission.admit import CountedSubmission, readmit
@@ -26,7 +29,6 @@ from oarlock.model.errors import (
 )
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import JobType, parse_types
-from oarlock.model.record import changed
 from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 from oarlock.store.engine import journal
@@ -54,8 +56,7 @@ VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedSubmission:
+class AdmittedSubmission(Struct, frozen=True):
     """An admitted submission, and the id of the request that brought it.
 
     `counted`: what the rules counted for it, to be looked at again when it is stored.
@@ -171,7 +172,7 @@ def _stored(
 
 
 def _summary(first: Job, parameters: str, count: int) -> StoredJobs:
-    return StoredJobs(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
+    return StoredJobs(replace(first, command=jobs.with_parameters(first.command, parameters)), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ def prepare(tx: Tx, admitted: RuleAcceptance, *, cluster: ClusterResources, conf
     """Check a submission against what there is, and describe its (first) job without storing it."""
     first = replace(admitted.submission, array=admitted.submission.array[:1])
     [new] = _prepared(tx, RuleAcceptance(first), _queues(tx), cluster=cluster, config=config, now=now)
-    return replace(new, job=changed(new.job, command=jobs.with_parameters(new.job.command, new.parameters)))
+    return replace(new, job=replace(new.job, command=jobs.with_parameters(new.job.command, new.parameters)))
 
 
 def _prepared(
@@ -252,9 +253,9 @@ def _prepared(
     _check_dependencies(tx, submission.after)
     check_entry(tx, submission.user, parse_types(submission.types))
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
-    whole = changed(request, where=_with_rules(request.where, submission.rule_where))
+    whole = replace(request, where=_with_rules(request.where, submission.rule_where))
     return [
-        NewJob(changed(first, array_index=place), whole, submission.after, member)
+        NewJob(replace(first, array_index=place), whole, submission.after, member)
         for place, member in enumerate(submission.array, 1)
     ]
 
@@ -263,7 +264,7 @@ def _without_rules(request: ResourceRequest, submission: Submission) -> Resource
     """Leave out of a job that is submitted again what rules added after the check against what there is."""
     if not submission.resubmit_of:
         return request
-    return changed(request, where=without(request.where, map(_parsed, submission.rule_where)))
+    return replace(request, where=without(request.where, map(_parsed, submission.rule_where)))
 
 
 def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: Sequence[str] = ()) -> Submission:
@@ -320,10 +321,10 @@ def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -
 def _with_default_walltime(request: ResourceRequest, config: Config) -> ResourceRequest:
     """Return a request whose alternatives without a walltime have the site's default."""
     alternatives = tuple(
-        alternative if alternative.walltime is not None else changed(alternative, walltime=config.default_job_walltime)
+        alternative if alternative.walltime is not None else replace(alternative, walltime=config.default_job_walltime)
         for alternative in request.alternatives
     )
-    return changed(request, alternatives=alternatives)
+    return replace(request, alternatives=alternatives)
 
 
 def _queues(tx: Tx) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in any order of reports."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oarlock.job.run import launch, unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB

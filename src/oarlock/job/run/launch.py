@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from oarlock.config import Config
 from oarlock.job.admission import frontend
 from oarlock.job.run import share, unknown_users
@@ -17,7 +19,6 @@ from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.job_type import parse_types
-from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
 from oarlock.store.engine.tx import Tx
@@ -134,7 +135,7 @@ def _open(
             nonce=secrets.token_hex(8),
         )
         digest = hashlib.sha256(unit.context.secret(attempt).encode()).hexdigest()
-        new.append(changed(attempt, secret_hash=digest))
+        new.append(replace(attempt, secret_hash=digest))
     for attempt in attempts.begin(unit.tx, new) if new else ():
         unit.attempts[attempt.job_id] = attempt
         job = unit.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from oarlock.config import Config
 from oarlock.job import notices
 from oarlock.job.cluster import queue_states
@@ -19,7 +21,6 @@ from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Blame, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
 from oarlock.model.job_type import parse_types
-from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
@@ -162,7 +163,7 @@ class UnitOfWork:
 
     def update_attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
         """Change fields of an attempt, and return it."""
-        now = changed(attempt, **changes)
+        now = replace(attempt, **changes)
         self.attempts[attempt.job_id] = self._touched[attempt.job_id] = now
         return now
 

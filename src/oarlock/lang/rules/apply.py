@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from oarlock.lang.rules.parse import AdmissionRule
 from oarlock.lang.rules.templates import Template, TemplateValues
 from oarlock.lang.rules.vocabulary import FieldValues, RuleContext, levels
@@ -14,8 +16,7 @@ PREFIX = "[ADMISSION RULE] "
 """What stands before everything that a rule says to a user, as in OAR."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleAcceptance:
+class RuleAcceptance(Struct, frozen=True):
     """A submission as the rules left it, and what they say to its user."""
 
     submission: Submission

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
 from oarlock.lang.rules.templates import Template, TemplateValues, fill
 from oarlock.lang.rules.vocabulary import RuleContext
 from oarlock.model.condition import Condition, both
-from oarlock.model.record import changed
 from oarlock.model.request import Alternative, ResourceGroup
 from oarlock.model.submission import Submission
 
@@ -62,7 +63,7 @@ class SetField:
         value = self.value.filled(values) if isinstance(self.value, Template) else self.value
         if getattr(submission, settable.attribute) == value:
             return submission
-        return changed(submission, **{settable.attribute: settable.check(value)})
+        return replace(submission, **{settable.attribute: settable.check(value)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class SetWalltime:
 
         def timed(alternative: Alternative) -> Alternative:
             walltime = self.how(alternative.walltime, seconds)
-            return alternative if walltime == alternative.walltime else changed(alternative, walltime=walltime)
+            return alternative if walltime == alternative.walltime else replace(alternative, walltime=walltime)
 
         return _each(submission, timed)
 
@@ -111,7 +112,7 @@ class Constrain:
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
         request = submission.request
         more = _filled(self.condition, values, context)
-        return changed(submission, request=changed(request, where=both(request.where, more)))
+        return replace(submission, request=replace(request, where=both(request.where, more)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,11 @@ class ConstrainGroups:
             return submission
 
         def constrained(group: ResourceGroup) -> ResourceGroup:
-            return group if _reads(group.where, named) else changed(group, where=both(group.where, more))
+            return group if _reads(group.where, named) else replace(group, where=both(group.where, more))
 
         return _each(
-            submission, lambda alternative: changed(alternative, groups=tuple(map(constrained, alternative.groups)))
+            submission,
+            lambda alternative: replace(alternative, groups=tuple(map(constrained, alternative.groups))),
         )
 
 
@@ -144,7 +146,7 @@ class ConstrainAfter:
         more = conditions.show(_filled(self.condition, values, context))
         if more in submission.rule_where:
             return submission
-        return changed(submission, rule_where=(*submission.rule_where, more))
+        return replace(submission, rule_where=(*submission.rule_where, more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class AddTypes:
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         new = [options.type_(type_) for type_ in self.types if type_ not in submission.types]
-        return changed(submission, types=(*submission.types, *new)) if new else submission
+        return replace(submission, types=(*submission.types, *new)) if new else submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class RemoveTypes:
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         left = tuple(type_ for type_ in submission.types if type_ not in self.types)
-        return submission if left == submission.types else changed(submission, types=left)
+        return submission if left == submission.types else replace(submission, types=left)
 
 
 def _filled(condition: Condition, values: TemplateValues, context: RuleContext) -> Condition:
@@ -184,7 +186,7 @@ def _each(submission: Submission, change: Callable[[Alternative], Alternative]) 
     alternatives = tuple(map(change, request.alternatives))
     if alternatives == request.alternatives:
         return submission
-    return changed(submission, request=changed(request, alternatives=alternatives))
+    return replace(submission, request=replace(request, alternatives=alternatives))
 
 
 def _reads(condition: Condition | None, named: frozenset[str]) -> bool:

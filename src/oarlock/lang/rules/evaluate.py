@@ -1,7 +1,9 @@
 """The `when` of a rule: read once, then asked about every submission."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from oarlock.lang import duration
 from oarlock.lang import where as conditions

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from oarlock.lang import duration
 from oarlock.lang.rules.vocabulary import FIELDS, FieldValue, FieldValues
 from oarlock.model.condition import And, Between, Column, Compare, Condition, In, Like, Literal, Not, Operand, Or
-from oarlock.model.record import changed
 
 _PLACE = re.compile(r"\{([A-Za-z_]*)\}")
 _SITE = ("default_walltime", "default_walltime_seconds", "walltime_seconds")
@@ -65,17 +66,17 @@ def fill(condition: Condition, values: TemplateValues) -> Condition:
     fill_part = partial(fill, values=values)
     match condition:
         case And(parts) | Or(parts):
-            return changed(condition, parts=tuple(map(fill_part, parts)))
+            return replace(condition, parts=tuple(map(fill_part, parts)))
         case Not(inner):
             return Not(fill_part(inner))
         case Compare(op, left, right):
             return Compare(op, _operand(left, values), _operand(right, values))
         case In(items=items):
-            return changed(condition, items=tuple(_literal(item, values) for item in items))
+            return replace(condition, items=tuple(_literal(item, values) for item in items))
         case Like(pattern=pattern):
-            return changed(condition, pattern=Template(pattern).filled(values))
+            return replace(condition, pattern=Template(pattern).filled(values))
         case Between(low=low, high=high):
-            return changed(condition, low=_literal(low, values), high=_literal(high, values))
+            return replace(condition, low=_literal(low, values), high=_literal(high, values))
         case _:
             return condition
 

@@ -1,8 +1,11 @@
 """What an admission rule can ask about a submission: the fields of its `when`, and what it knows besides."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
+
+import msgspec
+from msgspec import Struct
 
 from oarlock.lang.where import Types
 from oarlock.model.job import JobKind
@@ -13,8 +16,7 @@ FieldValue = int | str | tuple[str, ...] | None
 """The value of a field: a field that holds many is a tuple."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleContext:
+class RuleContext(Struct, frozen=True, kw_only=True):
     """What rules know besides the submission: the site, and a little of what the database holds.
 
     `properties` are the columns of resources; `lists` the names in each file that a rule asks about. `container` says
@@ -28,7 +30,7 @@ class RuleContext:
     waiting_reservations: int | None = None
     container: bool | None = None
     container_reserved: bool | None = None
-    lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lists: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oarlock.lang.limits import closest, short
 from oarlock.lang.where.tokens import INTEGER_DIGITS, INTEGERS

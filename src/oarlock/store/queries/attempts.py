@@ -6,15 +6,15 @@ Unknown attempts belong to another generation of the database: their resources a
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, Update, delete, select, update
 from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
-from oarlock.model.record import changed
 from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
 from oarlock.store.engine import journal
@@ -24,8 +24,7 @@ from oarlock.store.tables import attempt_nodes, attempts, resources, unknown_att
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptNode:
+class AttemptNode(Struct, frozen=True):
     """A node of an attempt; its boot id is set once it answered. `memory`: bytes that the job may use, None: all."""
 
     name: str
@@ -33,8 +32,7 @@ class AttemptNode:
     memory: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """One launch of a job. It is live until `closed_us`: only then may there be another one."""
 
     job_id: int
@@ -77,7 +75,7 @@ def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
                 f"Attempt {before.number} of job {launch.job_id} is not over.",
                 hint="It ends when its nodes answer, have rebooted, or its lease is over.",
             )
-        begun.append(changed(launch, number=1 if before is None else before.number + 1))
+        begun.append(replace(launch, number=1 if before is None else before.number + 1))
         last[launch.job_id] = begun[-1]
     insert_rows(tx, "attempts", _COLUMNS, [[getattr(attempt, name) for name in _COLUMNS] for attempt in begun])
     nodes = [(a.job_id, a.number, place, n.name, n.boot_id, n.memory) for a in begun for place, n in enumerate(a.nodes)]

@@ -1,5 +1,6 @@
 """New jobs: stored with all they ask for, an array at once or in slices.
 
+
 A large array is written in slices, so that others can write in between, and is visible all at once or not at all.
 Everything but the rows of `jobs` is written first. It is invisible, since every query begins with a row of `jobs`;
 these are inserted in the last transaction, by one statement. What a server that died left is removed at the start.
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import (
     Delete,
     Insert,
@@ -25,7 +28,6 @@ from sqlalchemy import (
 from oarlock.lang.where import show
 from oarlock.model.condition import Condition
 from oarlock.model.job import Job
-from oarlock.model.record import changed
 from oarlock.model.request import ResourceRequest
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
@@ -46,8 +48,7 @@ from oarlock.store.tables.columns import INTEGER
 _YES_NO = {False: "NO", True: "YES"}
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(Struct, frozen=True):
     """A job to be stored: its fields (numbers are allocated by `add`), its request, and the jobs it waits for.
 
     Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
@@ -72,7 +73,7 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
     for number, job_to_add in zip(numbers, new, strict=True):
         array_id = number if job_to_add.job.array_index == 1 or not added else added[-1].array_id
         text = text_of(job_to_add.request.where, texts)
-        added.append(changed(job_to_add.job, id=number, array_id=array_id, properties=text))
+        added.append(replace(job_to_add.job, id=number, array_id=array_id, properties=text))
     shared = _add_texts(tx, added)
     rows = [
         (*row_of(_in_array(job, job_to_add) if job.id in shared else _alone(job, job_to_add)), shared.get(job.id, 0))
@@ -115,11 +116,11 @@ def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
 
 
 def _in_array(job: Job, new: NewJob) -> Job:
-    return changed(job, command=new.parameters or None, environment="", initial_request="")
+    return replace(job, command=new.parameters or None, environment="", initial_request="")
 
 
 def _alone(job: Job, new: NewJob) -> Job:
-    return changed(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
+    return replace(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
 
 
 def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str]) -> None:
@@ -225,7 +226,7 @@ def begin_array(tx: Tx, new: NewJob, parameters: Sequence[str]) -> IncomingArray
     """Allocate numbers for an array, and store what its members share; `new` describes each of them."""
     numbers = allocate_numbers(tx, len(parameters))
     text = text_of(new.request.where, {})
-    first = changed(new.job, id=numbers[0], array_id=numbers[0], array_index=1, properties=text)
+    first = replace(new.job, id=numbers[0], array_id=numbers[0], array_index=1, properties=text)
     add_texts(tx, first, last_job_id=numbers[-1], stored=False)
     return IncomingArray(first, new, parameters)
 
@@ -245,7 +246,7 @@ def add_array_slice(tx: Tx, incoming: IncomingArray, places: range) -> None:
 def finish_array(tx: Tx, incoming: IncomingArray) -> None:
     """Publish all members of an array at once."""
     first = incoming.first
-    constants = dict(zip(COLUMNS, row_of(changed(first, environment="", initial_request="")), strict=True))
+    constants = dict(zip(COLUMNS, row_of(replace(first, environment="", initial_request="")), strict=True))
     tx.execute(_ADD_JOBS, {**{f"all_{name}": constants[name] for name in _SAME}, "array": first.id, "user": first.user})
     tx.execute(delete(array_members).where(array_members.c.array_id == first.id))
     tx.execute(update(array_texts).where(array_texts.c.array_id == first.id).values(stored="YES"))
