@@ -8,8 +8,7 @@ from oarlock.config import Config
 from oarlock.job.run import schedule
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
-from oarlock.server.planning.client import PlanRequest
-from oarlock.server.planning.worker import PlannedDatabase
+from oarlock.server.planning.worker import PlannedDatabase, PlanRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, new_jobs

@@ -21,7 +21,8 @@ from oarlock.job import quotas
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
 from oarlock.model.errors import OarlockError
-from oarlock.plan.settings import PlanSettings
+from oarlock.server.planning import worker
+from oarlock.server.planning.worker import LENGTH, PlanRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import snapshot
 
@@ -33,9 +34,6 @@ LEAST_DEPTH, MOST_DEPTH = 64, 512
 _LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in this many times the CPU time it takes
 _LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
 
-LENGTH = 4
-"""Bytes of the length before each message between server and planning process."""
-
 _SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
 
 
@@ -43,20 +41,6 @@ class PlannerGone(OarlockError):
     """A planning process that ended or did not answer."""
 
     http_status = 503
-
-
-class PlanRequest(msgspec.Struct, frozen=True):
-    """A scheduling pass: the database, the settings, and a time limit.
-
-    Without `dates` only the jobs that start now are wanted, not when the others will start.
-    """
-
-    where: str
-    how: PlanSettings
-    karma_window: int
-    now: int
-    seconds: float
-    dates: bool = True
 
 
 def plan(
@@ -95,8 +79,6 @@ def fork() -> PlanningProcess:
 
     Only for a process without threads, open files and children of its own: a server that has just been started.
     """
-    from oarlock.server.planning import worker  # which uses this module
-
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

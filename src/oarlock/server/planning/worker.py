@@ -12,10 +12,27 @@ import msgspec
 from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
-from oarlock.server.planning.client import LENGTH, PlanRequest
+from oarlock.plan.settings import PlanSettings
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import parse_address
 from oarlock.store.queries import plans
+
+LENGTH = 4
+"""Bytes of the length before each message between server and planning process."""
+
+
+class PlanRequest(msgspec.Struct, frozen=True):
+    """A scheduling pass: the database, the settings, and a time limit.
+
+    Without `dates` only the jobs that start now are wanted, not when the others will start.
+    """
+
+    where: str
+    how: PlanSettings
+    karma_window: int
+    now: int
+    seconds: float
+    dates: bool = True
 
 
 def main(requests: BinaryIO, responses: BinaryIO) -> None:
