@@ -37,6 +37,7 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/voice.py
+	@$(BIN)/python scripts/node_pythons.py
 
 soak: $(READY)
 	@$(BIN)/python scripts/components --soak

@@ -1,5 +1,4 @@
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources import assemble
 from oarlock.node.sources.metrics import series, split
+from scripts.node_pythons import installed
 from tests.monitoring import needs_cgroups, real_groups
 from tests.node.sources.test_perf import COLMET
 
@@ -106,16 +106,9 @@ def test_sources_that_this_machine_has_nothing_for_are_left_out(caplog):
     assert len(caplog.records) == 2
 
 
-def old_python():
-    """Give a Python 3.9 that runs: of the system, or one that pyenv keeps aside."""
-    kept = sorted(Path.home().glob(".pyenv/versions/3.9*/bin/python3.9"))
-    candidates = [str(path) for path in kept] or [shutil.which("python3.9") or "no-python3.9"]
-    return next((path for path in candidates if Path(path).exists()), None)
-
-
 def test_what_travels_to_nodes_runs_on_python_3_9():
-    """The grammar is checked elsewhere; this runs it, where such a Python is installed."""
-    python = old_python()
+    """Names are checked elsewhere; this takes a sample, where such a Python is installed."""
+    python = installed(9)
     if python is None:
         pytest.skip("python3.9 is not installed, so nodes with an old Python are not tested")
     program = (
