@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from oarlock.config import Config
 from oarlock.job.cluster import queue_states
 from oarlock.lang import request as requests
+from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
-from oarlock.server.core import ServerCore
+from oarlock.server.core import REQUEST_SECONDS, ServerCore
 from oarlock.settings.choices import NodeTransport
-from oarlock.store.queries import administration, events, jobs, new_jobs, plans, resources
+from oarlock.store.queries import administration, events, jobs, new_jobs, plans, resources, user_records
 from tests import bed
 from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office
@@ -72,7 +74,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(workspace, user, *, node=NODE, cpus=(0, 1), **settings):
+async def site(workspace, user, *, node=NODE, cpus=(0, 1), clock=None, **settings):
     given = {"node_transport": NodeTransport.LOCAL, "watch_frequency": 1, "jobdel_softwalltime": 2, **settings}
     config = Config(**given)
     home = workspace / "home"
@@ -82,7 +84,7 @@ async def site(workspace, user, *, node=NODE, cpus=(0, 1), **settings):
         with serve.open_instance(workspace / "state", config) as database:
             rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
-            core = ServerCore(workspace / "state", config, database, RealClock(), serve.attempt_key(database))
+            core = ServerCore(workspace / "state", config, database, clock or RealClock(), serve.attempt_key(database))
             running = asyncio.create_task(serve.run(core))
             yield Site(core, user, home)
             core.stopping.set()
@@ -410,3 +412,38 @@ async def told_all(there, numbers):
             if promised.keys() >= set(numbers):
                 return {number: promised[number].start for number in numbers}
             await asyncio.sleep(0.02)
+
+
+class FastClock(RealClock):
+    """A clock of the server that is a hundred seconds ahead of that of its nodes."""
+
+    def now(self):
+        return super().now() + 100
+
+
+def test_a_node_whose_clock_differs_from_the_servers_is_named(workspace, two_users):
+    async def story():
+        async with site(workspace, two_users[0], clock=FastClock()) as here:
+            await here.until(await here.submit("true"), JobState.TERMINATED)
+            noted = [row.event for row in await here.core.read(lambda tx: events.of_hosts(tx, [NODE]))]
+            [clock] = [event for event in noted if event.type is EventType.NODE_CLOCK_WRONG]
+            assert clock.description == f"the clock of {NODE} is 100 s behind the server's"
+
+    asyncio.run(story())
+
+
+def test_a_server_forgets_answers_to_requests_of_days_ago(workspace, two_users):
+    async def story():
+        async with site(workspace, two_users[0]) as here:
+            now = int(time.time())
+            for request_id, at in (("old", now - REQUEST_SECONDS - 1), ("new", now - REQUEST_SECONDS + 3600)):
+                kept = {"user": "ada", "request_id": request_id, "verb": "v", "answer": "", "at": at}
+                await here.core.write(partial(user_records.remember_answer, **kept))
+            here.core.to_forget.set()
+            keys = [("ada", "old"), ("ada", "new")]
+            async with asyncio.timeout(40):
+                while len(answers := await here.core.read(lambda tx: user_records.answered_keys(tx, keys))) > 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert answers == {("ada", "new")}
+
+    asyncio.run(story())

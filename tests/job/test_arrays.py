@@ -113,6 +113,21 @@ async def _begun(database: Database) -> None:
 
 
 @run_async
+async def test_a_large_array_is_counted_again_when_its_last_slice_is_stored(database: Database, tmp_path: Path):
+    limit = f'[[rule]]\nname = "few"\nwhen = "waiting_jobs_after > {MEMBERS}"\nreject = "Enough jobs wait."\n'
+    (tmp_path / "50-few.toml").write_text(limit)
+    database.write(add_cluster)
+    service = SubmissionService(NodelessServer(tmp_path, Config(admission_rules_dir=tmp_path), database))
+    large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
+    await _begun(database)
+    await service.take(SubmissionPayload(command="true"), ADA, request_id="small")
+    with pytest.raises(errors.RefusedByRule, match="Enough jobs wait"):
+        await large
+    with database.read() as tx:
+        assert jobs.count(tx) == {JobState.WAITING: 1}
+
+
+@run_async
 async def test_a_large_array_that_nobody_waits_for_any_more_leaves_nothing(database: Database, tmp_path: Path):
     service = SubmissionService(_core(database, tmp_path))
     before = _counted(database)

@@ -1,6 +1,8 @@
 """The supervisor where no node is needed to see what it does; the rest is in tests/server/test_local_node.py."""
 
+import contextlib
 import os
+import signal
 import socket
 import threading
 import time
@@ -10,8 +12,8 @@ import pytest
 from oarlock.node.attempt import supervisor as supervisors
 from oarlock.node.attempt.command import StartedCommand, status_sockets
 from oarlock.node.attempt.link import ProgramLink
-from oarlock.node.cgroup.processes import ProcessTreeDriver
-from oarlock.node.wire.messages import NodeSettings
+from oarlock.node.cgroup.processes import ProcessTreeDriver, descendants
+from oarlock.node.wire.messages import Launch, NodeSettings
 
 
 class Told:
@@ -67,3 +69,21 @@ def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_
     for fd in (news, telling):
         os.close(fd)
     ours.close()
+
+
+def test_many_signals_to_a_job_whose_stderr_hangs_cost_one_process(supervisor):
+    reading, hanging = os.pipe()
+    os.set_blocking(hanging, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(hanging, b"x" * 4096)
+    os.set_blocking(hanging, True)
+    supervisor._launch, supervisor._stderr = Launch(1, 1, "00", "", "ada", "true"), hanging
+    before = descendants(os.getpid()).keys()
+    for _ in range(18):
+        supervisor._note("was sent signal 10")
+    [writer] = descendants(os.getpid()).keys() - before
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    os.close(reading)
+    os.close(hanging)

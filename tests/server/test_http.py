@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import socket
 import stat
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
+from oarlock.server.http import descriptors
 from oarlock.server.http.connection import ConnectionLimits, caller_of
 from oarlock.server.http.listen import answer, listen
 from oarlock.store.engine.database import Database
@@ -213,3 +215,8 @@ def test_a_connection_to_a_server_that_stops_as_it_starts_is_closed(sqlite_path:
         asyncio.run(stop_at_the_start(database, client))
         gc.collect()  # a transport that nobody closed warns when it is collected
         assert client.recv(100) == b""
+
+
+def test_half_of_the_descriptors_are_kept_from_connections():
+    assert descriptors.connection_shares(1024) == (512, 384)
+    assert descriptors.connection_shares(resource.RLIM_INFINITY) == (32_768, 24_576)

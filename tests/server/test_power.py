@@ -1,6 +1,7 @@
 """The site's commands for sleeping and waking, with real programs and pretended answers of nodes."""
 
 import asyncio
+import os
 
 from oarlock.config import Config
 from oarlock.job.run.reports import NodesWoken
@@ -46,3 +47,16 @@ async def test_a_node_that_is_being_woken_is_not_woken_again(site):
     await power.wake(["n1"])
     assert (site / "woken").read_text() == "n1\nn1\n"
     assert heard == [NodesWoken(frozenset({"n1"}))] * 2
+
+
+@run_async
+async def test_node_managers_that_another_user_owns_are_not_run(site, caplog):
+    power, _ = _power(site, [[]])
+    for name in ("wake", "sleep"):
+        os.chown(site / name, 4242, 4242)
+    await power.sleep(["n1"])
+    await power.wake(["n1"])
+    assert not (site / "slept").exists()
+    assert not (site / "woken").exists()
+    advice = [record.says.rpartition("`")[0].rpartition("`")[2] for record in caplog.records]
+    assert advice == [f"chown root {site / name}" for name in ("sleep", "wake")]

@@ -5,16 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oarlock.config import Config
 from oarlock.job.admission.admit import RuleResult
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import RefusedByRule
+from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import administration
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
 from tests.bed import run_async
 from tests.job.submitter import add_cluster
+from tests.store.cluster import NOW, step
 from tests.web.nodeless_server import NodelessServer
 
 ADA = UserAccount("ada", 1001, ())
@@ -52,3 +56,14 @@ async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(
     database.write(add_cluster)
     desk = SubmissionService(NodelessServer(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
     assert _let_in(await _at_once(desk, 12)) == 3
+
+
+@run_async
+async def test_a_job_that_is_submitted_again_passes_the_rules(database: Database, tmp_path: Path):
+    database.write(add_cluster)
+    server = NodelessServer(tmp_path, Config(admission_rules_dir=tmp_path), database)
+    first = (await SubmissionService(server).take(SubmissionPayload(command="true"), ADA, request_id="first")).first
+    database.write(lambda tx: step(tx, first, JobState.ERROR, at=NOW + 1))
+    (tmp_path / "50-closed.toml").write_text('[[rule]]\nname = "closed"\nreject = "Nothing is let in today."\n')
+    with pytest.raises(RefusedByRule, match="Nothing is let in today"):
+        await SubmissionService(server).take(SubmissionPayload(resubmit=first.id), ADA, request_id="again")
