@@ -221,7 +221,7 @@ def test_a_server_on_the_network_is_not_asked_without_a_token(monkeypatch, token
         Client("http://127.0.0.1:9").queues()
 
 
-@pytest.mark.parametrize("address", ["https://host", "http://", "http://host:port", "http://hôte"])
+@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://hôte"])
 def test_an_address_that_leads_nowhere_is_refused(address):
     with pytest.raises(RequestRefused, match="is not the address of a server") as refused:
         Client(address)

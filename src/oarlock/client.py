@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "OARLOCK_SERVER"
 TOKEN_VARIABLE = "OARLOCK_TOKEN"  # noqa: S105 - the name of a variable
+CA_VARIABLE = "OARLOCK_CA"
 SYSTEM_SOCKET = "/var/lib/oarlock/server.sock"
 PORT = 6680
 API = "/api/v1"
@@ -235,6 +236,8 @@ class Client:
         if self._url is None:
             return _open(_socket.AF_UNIX, self.server)
         _, name, port, _ = self._url
+        if self.server.startswith("https"):
+            return _open_tls(name, port)
         family, *_, where = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)[0]
         return _open(family, where)
 
@@ -271,24 +274,62 @@ def _url(server: str) -> tuple[str, str, int, str]:
     name, colon, port = host.rpartition(":")
     if not colon or name.endswith(":") or host.endswith("]"):
         name, port = host, str(PORT)
-    if scheme != "http" or not name or not port.isdecimal() or not host.isascii():
+    if scheme not in {"http", "https"} or not name or not port.isdecimal() or not host.isascii():
         raise RequestRefused(
             f"`{server}` is not the address of a server.",
             kind="BadAddress",
-            hint=f"Give the path of a socket, or http://NAME:{PORT} (an ssh tunnel makes that one private).",
+            hint=f"Give the path of a socket, or https://NAME:{PORT}, or http:// behind an ssh tunnel.",
         )
     return host, name.strip("[]"), int(port), f"/{path}".rstrip("/")
 
 
+def token_file() -> str:
+    """Return where a user's token for the network is kept."""
+    return f"{os.environ.get('XDG_CONFIG_HOME') or os.path.expanduser('~/.config')}/oarlock/token"
+
+
 def _token() -> str:
-    token = os.environ.get(TOKEN_VARIABLE, "")
+    token = os.environ.get(TOKEN_VARIABLE) or _kept_token()
     if not token or not token.isascii() or not token.isprintable():
         raise RequestRefused(
-            f"A server that is reached over the network needs a token, and ${TOKEN_VARIABLE} has none.",
+            f"A server that is reached over the network needs a token: neither ${TOKEN_VARIABLE} nor {token_file()} "
+            "has one.",
             kind="NoToken",
-            hint="The server makes one for you where its socket is.",
+            hint="`oarlock token add NAME --save`, on the machine of the server, makes one.",
         )
     return token
+
+
+def _kept_token() -> str:
+    path = token_file()
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise RequestRefused(f"Others can read your token in {path}.", kind="NoToken", hint=f"chmod 600 {path}")
+            return file.read(4096).strip()
+    except OSError:
+        return ""
+
+
+def _open_tls(name: str, port: int) -> _socket.socket:
+    # Imported here: nobody on the socket pays for it.
+    import socket
+    import ssl
+
+    context = ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE) or None)
+    plain = socket.create_connection((name, port), timeout=CONNECT_SECONDS)
+    try:
+        return context.wrap_socket(plain, server_hostname=name)
+    except ssl.SSLCertVerificationError as problem:
+        plain.close()
+        raise RequestRefused(
+            f"The certificate of {name} is not to be trusted: {problem.verify_message}.",
+            kind="ServerDown",
+            hint=f"If it is your site's own authority, ${CA_VARIABLE} names the file of its certificate.",
+        ) from None
+    except BaseException:
+        plain.close()
+        raise
 
 
 def _open(family: int, where: Any) -> _socket.socket:

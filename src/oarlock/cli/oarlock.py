@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from oarlock import __version__
 from oarlock.cli.output import show_text
-from oarlock.cli.subcommands import agent, audit, backup, limits, node, simulate
+from oarlock.cli.subcommands import agent, audit, backup, limits, node, simulate, token
 from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
 
@@ -132,6 +132,7 @@ def options() -> argparse.ArgumentParser:
     agent.add(commands)
     node.add(commands)
     audit.add(commands)
+    token.add(commands)
     simulate.add(commands)
     return options
 

@@ -41,6 +41,17 @@ class ServerSettings:
     allowed_networks: tuple[Network, ...] = _SERVER(
         kinds.NETWORKS, _LOOPBACK, "Who may talk to that port; everybody else is turned away."
     )
+    tls_certificate: Path | None = _SERVER(
+        kinds.PATH, None, "The certificate of that port, with its chain (PEM); it is read again when it changes."
+    )
+    tls_key: Path | None = _SERVER(
+        kinds.PATH, None, "The private key of the certificate (PEM), which others cannot read."
+    )
+    tls_ended_by_proxy: bool = _SERVER(
+        kinds.YES_NO,
+        False,
+        "Listen beyond this machine without a certificate, because a proxy in front of it speaks TLS.",
+    )
     metrics_need_token: bool = _SERVER(
         kinds.YES_NO, False, "Whether /metrics is refused to those who may talk to that port but say no name."
     )

@@ -144,7 +144,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Identify the caller; refuse addresses that are not allowed, and one connection too many."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called for every unread byte
+        # So that `pause_writing` is called for every unread byte. TLS pauses from `high` bytes on, also from none.
+        transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1, low=0)
         self.transport = WholeResponseTransport(transport, self.loop)  # type: ignore[assignment]
         peer = _peer(transport)
         if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):

@@ -6,14 +6,17 @@ import functools
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
 
-from oarlock.model.errors import PortTaken
-from oarlock.server.http import descriptors
+from oarlock.config import Config
+from oarlock.model.errors import ConfigRefused, PortTaken
+from oarlock.server.http import descriptors, tls
 from oarlock.server.http.connection import Connection, ConnectionLimits
 from oarlock.server.nodes import python_rules
 from oarlock.web import app
@@ -37,6 +40,7 @@ class Listeners:
     unix: socket.socket
     tcp: Sequence[socket.socket]
     path: Path
+    tls: ssl.SSLContext | None = None  # at the port
 
     @property
     def port(self) -> int:
@@ -56,11 +60,13 @@ async def serve_http(core: ServerInterface) -> None:
 async def listen(core: ServerInterface) -> Listeners:
     """Open the socket in the state directory and the port of the settings; `PortTaken` when it is in use."""
     config = core.config
+    tls_context = tls.server_context(config)
     tcp = await _open_port(config.server_hostname, config.server_port)
     path = core.state_dir / SOCKET
     try:
-        return Listeners(_open_unix(path), tcp, path)
-    except PortTaken:
+        _check_secrecy(config, tcp, tls_context)
+        return Listeners(_open_unix(path), tcp, path, tls_context)
+    except (PortTaken, ConfigRefused):
         for sock in tcp:
             sock.close()
         raise
@@ -69,9 +75,10 @@ async def listen(core: ServerInterface) -> Listeners:
 async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy, limits: ConnectionLimits) -> None:
     """Serve on these sockets until cancelled."""
     dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
-    server = _Server(_settings(dispatcher, limits))
+    server = _Server(_settings(dispatcher, limits), listeners)
     serving = asyncio.create_task(server.serve(sockets=[listeners.unix, *listeners.tcp]))
-    log.info("listening", extra={"socket": str(listeners.path), "port": listeners.port})
+    encrypted = "yes" if listeners.tls else "no"
+    log.info("listening", extra={"socket": str(listeners.path), "port": listeners.port, "tls": encrypted})
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
@@ -110,7 +117,34 @@ async def _abort_connections(server: uvicorn.Server) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the server around it has its own."""
+    """uvicorn without its signal handlers (the server around it has its own), and with TLS at the port alone."""
+
+    def __init__(self, config: uvicorn.Config, listeners: Listeners) -> None:
+        super().__init__(config)
+        self._listeners = listeners
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve the Unix socket in the clear and, where there is a certificate, the port with TLS.
+
+        uvicorn knows one certificate for all its sockets; hence the port is added here.
+        """
+        context = self._listeners.tls
+        if context is None:
+            await super().startup(sockets)
+            return
+        await super().startup([self._listeners.unix])
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def connection() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        for sock in self._listeners.tcp:
+            server = await loop.create_server(
+                connection, sock=sock, ssl=context, ssl_handshake_timeout=tls.HANDSHAKE_SECONDS, backlog=_BACKLOG
+            )
+            self.servers.append(server)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -133,6 +167,18 @@ def _settings(dispatcher: Dispatcher, limits: ConnectionLimits) -> uvicorn.Confi
         timeout_graceful_shutdown=STOP_SECONDS,
         backlog=_BACKLOG,
     )
+
+
+def _check_secrecy(config: Config, tcp: Sequence[socket.socket], context: ssl.SSLContext | None) -> None:
+    """Refuse to listen beyond this machine in the clear: tokens would travel readable (`ConfigRefused`)."""
+    if context is not None or config.tls_ended_by_proxy:
+        return
+    beyond = [name for sock in tcp if not ip_address(name := sock.getsockname()[0].partition("%")[0]).is_loopback]
+    if beyond:
+        raise ConfigRefused(
+            f"SERVER_HOSTNAME {config.server_hostname} means {beyond[0]}: tokens would cross the network unencrypted.",
+            hint="Set TLS_CERTIFICATE and TLS_KEY; or TLS_ENDED_BY_PROXY=yes where a proxy before it speaks TLS.",
+        )
 
 
 def _open_unix(path: Path) -> socket.socket:

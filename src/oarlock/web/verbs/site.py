@@ -360,7 +360,7 @@ async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> 
     def step(tx: Tx) -> None:
         named = [row for row in user_records.tokens_of(tx, user) if row.label == request.name]
         if not named:
-            raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`GET /tokens` lists yours.")
+            raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`oarlock token list` lists yours.")
         for row in named:
             user_records.revoke_token(tx, user=user, token_hash=row.token_hash)
 

@@ -1,0 +1,107 @@
+"""oarlock token: make, list and revoke the tokens with which a server is reached over the network."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oarlock.cli.layout import readable
+from oarlock.cli.output import show_text
+from oarlock.client import TOKEN_VARIABLE, Client, RequestRefused, token_file
+
+if TYPE_CHECKING:
+    import argparse
+
+_ABOUT = (
+    "Make, list and revoke your tokens. Commands on other machines and programs that use the API send one to say who "
+    "they are; on the server's own machine none is needed. A token is made where the server's socket is, is shown "
+    "once, and is good until it expires or is revoked."
+)
+
+
+class _Tokens(Client):
+    """The client, with the verbs of tokens."""
+
+    def add_token(self, name: str, days: int) -> str:
+        """Make a token."""
+        return str(self._change("POST", "/tokens", {"name": name, "days": days})["token"])
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """List the tokens of the caller."""
+        return list(self._get("/tokens")["tokens"])
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token worthless."""
+        from urllib.parse import quote
+
+        self._change("DELETE", f"/tokens/{quote(name, safe='')}")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of `oarlock`."""
+    parser = commands.add_parser("token", help="make, list and revoke tokens for the network", description=_ABOUT)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    adding = verbs.add_parser("add", help="make a token and print it, this once")
+    adding.add_argument("name", metavar="NAME", help="a name for it, such as the machine that will use it")
+    adding.add_argument("--days", metavar="N", type=int, default=30, help="for how long it is good (30; at most 366)")
+    adding.add_argument("--save", action="store_true", help="write it where commands look for it, and do not print it")
+    adding.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to a new file, and do not print it")
+    adding.set_defaults(run=_add)
+    listing = verbs.add_parser("list", help="list your tokens, not what they are")
+    listing.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
+    listing.set_defaults(run=_list)
+    revoking = verbs.add_parser("revoke", help="make a token worthless, at once")
+    revoking.add_argument("name", metavar="NAME", help="its name")
+    revoking.set_defaults(run=_revoke)
+    for verb in (adding, listing, revoking):
+        verb.add_argument("--server", metavar="ADDRESS", help="the server's socket, or https://NAME:PORT")
+
+
+def _add(arguments: argparse.Namespace) -> None:
+    path = Path(token_file()) if arguments.save else arguments.output
+    if path is None:
+        print(_Tokens(arguments.server).add_token(arguments.name, arguments.days))
+        return
+    # The file comes first: a token that cannot be kept must not be made, since it is shown only once.
+    early = path.with_name(f"{path.name}.new")
+    _make_private_file(early, keep=None if arguments.save else path)
+    try:
+        early.write_text(_Tokens(arguments.server).add_token(arguments.name, arguments.days) + "\n")
+    except BaseException:
+        early.unlink(missing_ok=True)
+        raise
+    early.replace(path)
+    show_text(f"The token `{arguments.name}` is in {path}, for {arguments.days} days.")
+
+
+def _make_private_file(early: Path, *, keep: Path | None) -> None:
+    """Make a file that only its owner can read, never through a link; a file to `keep` must not be there."""
+    try:
+        if keep is None:
+            early.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        elif os.path.lexists(keep):
+            raise FileExistsError(17, "it is there already", str(keep))
+        early.unlink(missing_ok=True)
+        os.close(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    except OSError as problem:
+        raise RequestRefused(
+            f"{keep or early} cannot be made: {problem.strerror}.", kind="BadFile", hint="Name another file."
+        ) from None
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    tokens = _Tokens(arguments.server).tokens()
+    if arguments.json:
+        print(json.dumps(tokens, indent=2))
+    elif not tokens:
+        show_text(f"You have no token. `oarlock token add NAME` makes one; ${TOKEN_VARIABLE} hands it to commands.")
+    for token in [] if arguments.json else tokens:
+        dates = f"made {readable.date(token['created'])}, good until {readable.date(token['expires'])}"
+        show_text(f"{token['name']:24} {dates}")
+
+
+def _revoke(arguments: argparse.Namespace) -> None:
+    _Tokens(arguments.server).revoke_token(arguments.name)
+    show_text(f"The token `{arguments.name}` is worthless now.")
