@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.web.house import House, Running, alone
 
 from oarlock.cli import oarlock
 from oarlock.client import Client, RequestRefused
 from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
-from tests.web.house import House, Running, alone
 
 
 def certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
