@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.plan.sets.availability import availability
+from oarlock.plan.sets.selection import availability
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, laid, node, obstacles, places, planned, reserved, table
 

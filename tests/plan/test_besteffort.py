@@ -5,9 +5,8 @@ from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Queue
 from oarlock.plan.planner import make_plan
 from oarlock.plan.rules.besteffort import JobResources, jobs_to_kill
-from oarlock.plan.rules.timesharing import SharingClass
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import OccupancyKind
+from oarlock.plan.timeline.occupancies import OccupancyKind, SharingClass
 from tests.plan.drawing import (
     DEFAULT,
     FIFO,

@@ -9,7 +9,7 @@ from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import ResourceOrder
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.sets.layout import make_layout
-from oarlock.plan.sets.match import matching
+from oarlock.plan.sets.selection import matching
 from tests.lang.trees import TYPES, conditions, rows
 from tests.plan.drawing import cluster, laid, licences, node, table
 

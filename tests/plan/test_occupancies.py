@@ -3,10 +3,9 @@
 import pytest
 
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.rules.timesharing import SharingClass
-from oarlock.plan.sets.availability import availability
+from oarlock.plan.sets.selection import availability
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import JobOccupation, Occupancies, OccupancyKind
+from oarlock.plan.timeline.occupancies import JobOccupation, Occupancies, OccupancyKind, SharingClass
 from oarlock.plan.timeline.occupancy import Occupancy, Occupation
 from tests.plan.drawing import NOW, cluster, laid, node, table
 

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.job_type import parse_types
-from oarlock.plan.rules.timesharing import BadTimesharing, SharingClass, sharing_class
+from oarlock.plan.timeline.occupancies import BadTimesharing, SharingClass, sharing_class
 from tests.plan.drawing import NOW, asks, cluster, places, planned, runs
 
 ONE = cluster(1, 2)

@@ -1,5 +1,6 @@
 """The actions that a plan needs now: jobs to start, jobs to kill, nodes to wake."""
 
+from oarlock.model.bits import union, without
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.job_type import parse_types
@@ -8,7 +9,6 @@ from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.besteffort import JobResources, is_in_the_way, jobs_to_kill
-from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.timeline.occupancies import OccupancyKind
 
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.sets.availability import Availability, availability
 from oarlock.plan.sets.layout import ResourceLayout, make_layout
+from oarlock.plan.sets.selection import Availability, availability
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import Occupancy
 

@@ -8,6 +8,7 @@ from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from oarlock.model.bits import union, without
 from oarlock.model.event import Event
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.job_type import parse_types
@@ -21,12 +22,10 @@ from oarlock.plan.rules.besteffort import JobResources, preemptible_resources
 from oarlock.plan.rules.containers import Containers
 from oarlock.plan.rules.dependencies import Blocked, earliest_start
 from oarlock.plan.rules.limits import PlanLimits
-from oarlock.plan.rules.timesharing import BadTimesharing, sharing_class
-from oarlock.plan.sets.availability import Availability
-from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.sets.layout import ResourceLayout
+from oarlock.plan.sets.selection import Availability
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import Occupancies, OccupancyKind
+from oarlock.plan.timeline.occupancies import BadTimesharing, Occupancies, OccupancyKind, sharing_class
 from oarlock.plan.timeline.occupancy import Occupation
 
 _ORDINARY = OccupancyKind()

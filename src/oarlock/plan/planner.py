@@ -5,10 +5,10 @@ from collections.abc import Callable
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Queue, Snapshot, WaitingJob
-from oarlock.plan import actions, commitments
+from oarlock.plan import actions
 from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.pass_state import PassState, new_state
-from oarlock.plan.placing import set_unplaced
+from oarlock.plan.placing import promised_placements, set_unplaced
 from oarlock.plan.policy import predict
 from oarlock.plan.queue_pass import begin_queue, plan_next
 from oarlock.plan.settings import PlanSettings
@@ -57,7 +57,7 @@ def make_plan(
 def begin_pass(snapshot: Snapshot, *, now: int, settings: PlanSettings, inputs: PlanInputs | None = None) -> PassState:
     """Return the state of a pass before any waiting job is placed."""
     state = new_state(snapshot, now=now, settings=settings, inputs=inputs)
-    state.promised = commitments.promised_placements(state, snapshot)
+    state.promised = promised_placements(state, snapshot)
     return state
 
 

@@ -3,27 +3,41 @@
 New reservations come first, then the other jobs in order. As long as the policy has dates to promise, a job gets the
 earliest place that delays no job before it; after that, jobs can only start now (backfill) or wait. The caller may stop
 between two jobs and continue later.
+
+A quick pass reads the first jobs of a queue and, of each array behind those, its first member; `WaitingJob.unread`
+counts the other members, and resources that they could use are kept free for them. From the first such array on, two
+sets of occupancies are kept. Those of the pass occupy more than a full pass would: everything that jobs which do not
+start now, read or not, could use, from their earliest start on. A copy from before occupies less than a full pass
+would; there that earliest start is searched, since inside a pass free sets only shrink. So a job that finds a place now
+delays no job before it, and would start in a full pass, too. Dates found this way would be too late, so none is given.
 """
 
 import dataclasses
 from functools import partial
 
+from oarlock.model.bits import union, without
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Unplaced
-from oarlock.model.snapshot import Queue, Usage, WaitingJob
-from oarlock.plan import commitments, search, unread_jobs
+from oarlock.model.snapshot import Choice, Queue, Usage, WaitingJob
+from oarlock.plan import search
 from oarlock.plan.pass_state import PassState, QueuePass
 from oarlock.plan.placing import (
     answer_reservation,
     improve_place,
     place,
     place_before_deadline,
+    place_promised,
     plan_safely,
     set_unplaced,
 )
 from oarlock.plan.policy.policies import Backfill, Policy, by_priority, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.rules.dependencies import Blocked
+from oarlock.plan.timeline.occupancies import Occupancies, OccupancyKind
+from oarlock.plan.timeline.occupancy import FOREVER, Occupation
+
+_KEYS = -(1 << 62)  # occupations that are kept free have keys that no job has
+_NO_DATE = "jobs that this pass did not look at come first"
 
 
 def begin_queue(state: PassState, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
@@ -52,7 +66,7 @@ def _new_pass(state: PassState, policy: Policy, jobs: list[WaitingJob], usage: U
     undated = [job for job in jobs if job.job_id not in state.dated] if dated else jobs
     chosen = policy.order(undated, usage, state.settings)
     if policy.keeps_dates and state.promised:
-        commitments.place_promised(state, chosen)
+        place_promised(state, chosen)
     if len(chosen) < len(undated):
         among = {job.job_id for job in chosen}
         left = [job for job in undated if job.job_id not in among]
@@ -77,7 +91,7 @@ def plan_next(state: PassState, queue_pass: QueuePass) -> bool:
         queue_pass.no_dates = queue_pass.only_starts
     _plan(state, queue_pass, job)
     if job.unread or state.before_unread is not None:
-        plan_safely(state, job, partial(unread_jobs.keep_room, dates=not queue_pass.no_dates))
+        plan_safely(state, job, partial(_keep_room, dates=not queue_pass.no_dates))
     return True
 
 
@@ -151,3 +165,58 @@ def must_wait(state: PassState, job: WaitingJob) -> bool:
     else:
         return False
     return True
+
+
+def _keep_room(state: PassState, job: WaitingJob, *, dates: bool) -> None:
+    """Keep free what a job that does not start now, and the unread ones behind it, could use.
+
+    Not `dates`: it is certain that jobs of its queue start now or get no place.
+    """
+    before = state.before_unread
+    if before is None:
+        before = state.before_unread = state.occupancies.copy()
+    elif not _starts_now(state, job):
+        _take_date_away(state, job)
+    if job.unread or not _starts_now(state, job):
+        _keep_free(state, job, before, dates=dates)
+
+
+def _starts_now(state: PassState, job: WaitingJob) -> bool:
+    """Return whether a whole pass would start a job now, too.
+
+    With more room, one that has alternatives might choose another, and one that takes all it can get might take more.
+    """
+    placement = state.placements.get(job.job_id)
+    if placement is None or placement.start > state.now or len(job.choices) != 1:
+        return False
+    return all(level.count > 0 for group in state.shapes[job.choices[0].shape].groups for level in group.levels)
+
+
+def _take_date_away(state: PassState, job: WaitingJob) -> None:
+    state.placements.pop(job.job_id, None)
+    state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, _NO_DATE)
+
+
+def _keep_free(state: PassState, job: WaitingJob, before: Occupancies, *, dates: bool) -> None:
+    kind = state.kind(job)
+    start = min((_earliest(state, job, kind, choice, before) for choice in job.choices), default=FOREVER)
+    if start >= FOREVER or (start > state.now and not dates):
+        return
+    resources = union(_usable(state, choice.shape) for choice in job.choices)
+    state.occupancies.settle(
+        _KEYS + job.job_id, kind, Occupation(start, FOREVER, without(resources, state.available.always))
+    )
+
+
+def _earliest(state: PassState, job: WaitingJob, kind: OccupancyKind, choice: Choice, before: Occupancies) -> int:
+    """Return when a job of this kind could start at the earliest; FOREVER if it never could."""
+    if job.after or not state.fit(choice.shape).monotone:
+        return state.now  # others like it may be free to go sooner, or fit where less is free
+    option = search.find_earliest(state, before.occupancy(kind), job, kind, choice, job.not_before)
+    return FOREVER if option is None else option.window.start
+
+
+def _usable(state: PassState, shape: int) -> int:
+    """Return all resources that a shape could take."""
+    request = state.shapes[shape]
+    return union(state.fitter.allowed(request, group) for group in request.groups)

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
+from oarlock.model.bits import union
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
 from oarlock.model.request import Alternative, Level, ResourceGroup
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
-from oarlock.plan.explain import unavailable
-from oarlock.plan.explain.held_back import HeldBack, ending_at, held_back
+from oarlock.plan.explain import obstacles
+from oarlock.plan.explain.obstacles import HeldBack, ending_at, held_back
 from oarlock.plan.explain.wording import describe_shape, ordinal, unit, user_condition
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.policy.policies import by_priority, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
-from oarlock.plan.sets.bitset import union
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupation
 from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow
@@ -127,10 +127,10 @@ class Explainer:
         shape = self._state.shapes[job.choices[0].shape]
         level, obstacle = _counting(shape), unplaced.obstacle
         if level is None:
-            absent = unavailable.nodes(self._state)
+            absent = obstacles.unavailable_nodes(self._state)
             counted = f"{unplaced.detail} ({absent})" if absent else unplaced.detail
         else:
-            exist, usable, absent = unavailable.counts(self._state, shape)
+            exist, usable, absent = obstacles.count_units(self._state, shape)
             counted = f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
             if exist >= level.count:
                 obstacle = Obstacle.UNAVAILABLE
@@ -175,7 +175,7 @@ class Explainer:
             return RequestSituation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
-            _, _, absent = unavailable.counts(self._state, shape)
+            _, _, absent = obstacles.count_units(self._state, shape)
             why = f" ({absent})" if absent else ""
             return RequestSituation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
         if long < level.count:
@@ -218,7 +218,7 @@ class Explainer:
 
     def overdue(self, job: PlacedJob) -> str:
         """Describe what an accepted reservation waits for after its date has come."""
-        return unavailable.overdue_reservation(self._state, job, self._at)
+        return obstacles.overdue_reservation(self._state, job, self._at)
 
     def _required(self, job: WaitingJob) -> list[int]:
         """Return the jobs that have to end first."""

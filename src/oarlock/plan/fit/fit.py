@@ -11,15 +11,15 @@ from functools import reduce
 from operator import or_
 from typing import Protocol
 
+from oarlock.model.bits import lowest, union, without
 from oarlock.model.condition import both
 from oarlock.model.request import ALL, Level, ResourceGroup
 from oarlock.model.snapshot import Shape
 from oarlock.plan.fit.tree import Demand, RequestTrees, count_kept
 from oarlock.plan.fit.tree_cache import TreeFit
-from oarlock.plan.sets.bitset import lowest, union, without
 from oarlock.plan.sets.layout import NODE, ResourceLayout
-from oarlock.plan.sets.match import matching
 from oarlock.plan.sets.node_counts import PLAIN, NodeFields
+from oarlock.plan.sets.selection import matching
 
 _REMEMBERED = 16  # cached results of `whole_nodes`
 

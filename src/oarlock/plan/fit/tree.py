@@ -11,10 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oarlock.model.bits import positions
+from oarlock.model.bits import lowest, positions, union
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.model.resource import Value
-from oarlock.plan.sets.bitset import lowest, union
 from oarlock.plan.sets.layout import ResourceLayout, bits_at
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from oarlock.model.bits import union, without
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import PlacedJob
 from oarlock.plan.fit.fit import Fit, Fitter
-from oarlock.plan.sets.availability import Availability
-from oarlock.plan.sets.bitset import union, without
+from oarlock.plan.sets.selection import Availability
 
 
 class Packing:

@@ -8,12 +8,12 @@ resources for jobs that name it; to all other jobs it is an ordinary job.
 from collections.abc import Sequence
 from itertools import pairwise
 
+from oarlock.model.bits import union, without
 from oarlock.model.job import JobState
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.rules.dependencies import Blocked
-from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 

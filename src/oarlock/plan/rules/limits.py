@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from oarlock.model.bits import union, without
 from oarlock.model.plan import Placement
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import Choice, MaintenanceWindow, PlacedJob, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter, GroupsFit
 from oarlock.plan.rules.quotas import QuotaLimit, Quotas, QuotaUse, broken_quota, earliest_within, edges
-from oarlock.plan.sets.availability import Availability
-from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.sets.layout import ResourceLayout
+from oarlock.plan.sets.selection import Availability
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation

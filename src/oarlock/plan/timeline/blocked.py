@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from operator import and_
 from typing import Self
 
-from oarlock.plan.sets.bitset import without
+from oarlock.model.bits import without
 from oarlock.plan.timeline.timeline import FreeWindow, SearchCriterion, Slots
 
 

@@ -15,8 +15,8 @@ from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.fit.tree import Demand
 from oarlock.plan.inputs import PlanInputs
-from oarlock.plan.sets.availability import Availability
 from oarlock.plan.sets.layout import make_layout
+from oarlock.plan.sets.selection import Availability
 from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
 from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline
 

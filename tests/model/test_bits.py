@@ -1,12 +1,11 @@
-"""Sets of resources as integers, and for people."""
+"""Sets as integers."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.bits import positions
-from oarlock.plan.sets.bitset import ResourceSet, lowest, union, without
-from tests.plan.drawing import free, laid, licences, node, table
+from oarlock.model.bits import lowest, positions, union, without
+from tests.plan.drawing import free
 
 bits = st.integers(0, 2**200) | st.integers(0, 2**2000).map(lambda number: number | 1 << 1999)
 
@@ -39,12 +38,3 @@ def test_the_lowest_members_are_the_first_ones(data, some):
 @pytest.mark.parametrize("wanted", [0, 1, 2, 6000, 9999, 10_000])
 def test_the_lowest_of_many_are_found_however_many_are_wanted(wanted):
     assert lowest((1 << 10_000) - 1, wanted) == (1 << wanted) - 1
-
-
-def test_a_resource_set_has_the_operators_of_a_set():
-    layout = laid(table(*node("n1", 2), *node("n2", 2), *licences(1)))
-    one, other = ResourceSet(layout, layout.bits_of([1, 2, 3])), ResourceSet(layout, layout.bits_of([3, 4, 5]))
-    assert (list(one & other), list(one | other), list(one - other)) == ([3], [1, 2, 3, 4, 5], [1, 2])
-    assert (one & other <= one, one <= other, len(one), bool(one), bool(one - one)) == (True, False, 3, True, False)
-    assert (1 in one, 4 in one) == (True, False)
-    assert str(one | other) == "n[1-2]"

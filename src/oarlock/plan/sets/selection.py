@@ -1,17 +1,57 @@
-"""Evaluation of a condition on all resources at once.
-
-SQL's logic has three values, so the result is two sets: where the condition is true and where it is unknown. A
-comparison is evaluated once per distinct value of its column (by `lang.where.truth`); the logic is `&` and `|` of
-integers.
-"""
+"""Sets of resources: those that can be used (now, at a date, after being woken up), those that match a condition."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oarlock.lang.where import columns, truth
+from oarlock.model.bits import union, without
 from oarlock.model.condition import And, Condition, Not, Or
-from oarlock.model.resource import Value
-from oarlock.plan.sets.bitset import without
+from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.plan.sets.layout import ResourceLayout, bits_at
+from oarlock.plan.settings import PlanSettings
+
+_LEAVING = (NextState.ABSENT, NextState.SUSPECTED, NextState.DEAD)
+
+
+class Availability(NamedTuple):
+    """Sets of resources.
+
+    `ready`: a job can start on them now. `asleep`: they can be woken, each set until an instant. `existing`: all that
+    are not Dead; a reservation may use them. `always`: every job gets them; `missing_always`: those not ready.
+    """
+
+    ready: int
+    asleep: tuple[tuple[int, int], ...]
+    existing: int
+    always: int
+    missing_always: int
+
+    @property
+    def plannable(self) -> int:
+        """All that a job can be planned on."""
+        return self.ready | union(resources for _, resources in self.asleep)
+
+
+def availability(layout: ResourceLayout, settings: PlanSettings, now: int) -> Availability:
+    """Compute the availability of all resources from their states."""
+    states, following, types = (_sets(layout, column) for column in ("state", "next_state", "type"))
+    leaving = union(following.get(state, 0) for state in _LEAVING)
+    existing = without(layout.everything, states.get(ResourceState.DEAD, 0))
+    ready = without(states.get(ResourceState.ALIVE, 0), leaving)
+    always = union(types.get(kind, 0) for kind in settings.always_assigned)
+    absent = without(states.get(ResourceState.ABSENT, 0), leaving)
+    asleep = _asleep(layout, absent, now) if settings.wake_up else ()
+    return Availability(ready, asleep, existing, always & existing, without(always & existing, ready))
+
+
+def _sets(layout: ResourceLayout, column: str) -> dict[Value, int]:
+    return layout.by_value(column) if column in layout.table.columns else {}
+
+
+def _asleep(layout: ResourceLayout, absent: int, now: int) -> tuple[tuple[int, int], ...]:
+    """Absent resources with a date (`cm_availability`) until which they may be used, by that date."""
+    dates = ((until, bits & absent) for until, bits in _sets(layout, "cm_availability").items())
+    return tuple(sorted((until, bits) for until, bits in dates if bits and isinstance(until, int) and until > now))
 
 
 @dataclass(frozen=True, slots=True)
