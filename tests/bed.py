@@ -176,6 +176,11 @@ class OpenNode:
         self.events.append(event)
         self.news.set()
 
+    async def status(self) -> list[dict[str, Any]]:
+        """Return every attempt that the node remembers, as the server asks for them when it connects."""
+        assert self.node._channel is not None
+        return (await self.node._channel.ask("status", seconds=10))["attempts"]
+
     def launch(self, job: int, command: str, **more: Any) -> Launch:
         """A launch with outputs `<job>.out` and `<job>.err` in the user's directory."""
         given = {

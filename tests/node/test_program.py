@@ -2,35 +2,16 @@
 
 import json
 import os
-import time
 
 import pytest
 
 from oarlock.node.attempt import spool
 from oarlock.node.cgroup import processes
+from oarlock.node.measure.stream import SamplingThread, decode_sample, make_node_sampler
 from oarlock.node.program import supervisor_pool
 from oarlock.node.program.program import SAMPLES, NodeProgram
 from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, FrameReader, encode_frame
 from oarlock.node.wire.messages import NodeSettings
-
-
-class Counting:
-    """A sampler that counts."""
-
-    def __init__(self):
-        self.period, self.taken, self.at = 1e9, 0, 1e9
-
-    def configure(self, body):
-        self.period, self.at = body["period"], time.monotonic()
-        return {"names": ["taken"]}
-
-    def due(self):
-        return self.at
-
-    def take(self):
-        self.taken += 1
-        self.at += self.period
-        return str(self.taken).encode()
 
 
 class Talk:
@@ -49,7 +30,9 @@ class Talk:
 
 
 @pytest.fixture
-def talk(tmp_path):
+def talk(request, tmp_path):
+    """A program without samples, or with one each so many seconds as the test asks for."""
+    period = getattr(request, "param", 0)
     to_program, from_server = os.pipe()
     from_program, to_server = os.pipe()
     child = os.fork()
@@ -61,7 +44,7 @@ def talk(tmp_path):
         program = NodeProgram(
             settings, driver, "boot", supervisor_pool.start_launcher(settings, lambda: driver, "boot")
         )
-        program.sampling = Counting()
+        program.sampling = SamplingThread(period, lambda: make_node_sampler("n1"))
         try:
             program.serve(Endpoint(to_program, to_server))
         finally:
@@ -77,10 +60,12 @@ def talk(tmp_path):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_samples_travel_as_raw_frames_once_they_are_asked_for(talk):
-    talk.say(1, {"verb": "sample", "period": 0.01})
-    assert talk.hear() == Frame(ANSWER, 1, b'{"names":["taken"]}')
-    assert [talk.hear() for _ in range(3)] == [Frame(RAW, SAMPLES, b"%d" % count) for count in (1, 2, 3)]
+@pytest.mark.parametrize("talk", [0.05], indirect=True)
+def test_samples_travel_as_raw_frames(talk):
+    frames = [talk.hear() for _ in range(3)]
+    assert {(frame.kind, frame.number) for frame in frames} == {(RAW, SAMPLES)}
+    instants = [decode_sample(frame.data).at for frame in frames]
+    assert instants == sorted(set(instants))
 
 
 @pytest.mark.parametrize(

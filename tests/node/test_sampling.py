@@ -12,7 +12,6 @@ from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.measure.sampler import Reading, Sample
 from oarlock.node.measure.stream import ReceivedSample, SamplingThread, UnreadableSample, decode_sample, encode_sample
 from oarlock.node.sources.metrics import series
-from oarlock.node.wire.messages import NodeRequestRefused
 from tests.waiting import wait_until
 
 NAMES = st.builds(series, st.from_regex(r"[a-z_]{1,9}", fullmatch=True)) | st.builds(
@@ -86,19 +85,5 @@ def test_a_sample_that_fails_is_left_out_and_the_next_one_is_taken(caplog):
     assert decode_sample(_taken(measuring)).at == 5.0
 
 
-def test_a_period_of_nought_measures_nothing_until_somebody_asks():
-    sampler = Canned()
-    sampler.may.set()
-    measuring = SamplingThread(0, lambda: sampler)
-    assert measuring.due() == float("inf")
-    assert measuring.configure({"period": 1}) == {"period": 1.0}
-    assert measuring.due() <= time.monotonic()
-    _taken(measuring)
-    assert measuring.configure({"period": 0}) == {"period": 0.0}
-    assert measuring.due() == float("inf")
-
-
-@pytest.mark.parametrize("period", [-1, 0.01, "1", None, float("inf"), float("nan")])
-def test_a_period_that_makes_no_sense_is_refused(period):
-    with pytest.raises(NodeRequestRefused):
-        SamplingThread(0, Canned).configure({"period": period})
+def test_a_period_of_0_measures_nothing():
+    assert SamplingThread(0, Canned).due() == float("inf")

@@ -73,7 +73,7 @@ async def test_nothing_is_left_when_a_job_is_over_and_forgotten(workspace, two_u
     async with open_node(workspace, two_users[0]) as post:
         await post.run(1, "sleep 600 & setsid sleep 600 & true")
         await post.node.forget([(1, 1)])
-        assert await post.node.status() == []
+        assert await post.status() == []
         assert [list(Path(place).iterdir()) for place in (post.settings.runtime,)] == [[]]
         assert sorted(path.name for path in Path(post.settings.spool).iterdir()) == ["highest", "lock"]
         assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
@@ -181,7 +181,7 @@ async def test_a_suspended_job_stands_still_and_its_walltime_with_it(workspace, 
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done", walltime=2))
         await post.started(1)
         await post.node.suspend(1, 1)
-        [about] = await post.node.status()
+        [about] = await post.status()
         before = post.out(1)
         await asyncio.sleep(2.5)  # longer than the walltime: time itself is what is tested
         assert (about["state"], post.out(1)) == ("suspended", before)
@@ -476,7 +476,7 @@ async def test_reports_that_nobody_awaits_or_signed_otherwise_change_nothing(wor
     async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "true")
         await post.run(2, "true")
-        [body, other] = [about["report"] for about in await post.node.status()]
+        [body, other] = [about["report"] for about in await post.status()]
         count = len(post.events)
         post.node._reported(body)  # a duplicate
         assert post.events[count:] == []

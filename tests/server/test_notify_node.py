@@ -28,7 +28,7 @@ async def test_a_ninth_program_at_the_same_time_is_refused(workspace, two_users)
         (post.home / "gate").mkdir()
         waits = script(post.home / "wait", f"while [ -e {post.home}/gate ]; do sleep 0.02; done")
         under_way = [asyncio.create_task(post.node.notify(Notice(n, two_users[0], waits, ()))) for n in range(8)]
-        await post.node.status()  # requests are taken in their order: the eight are under way
+        await post.status()  # requests are taken in their order: the eight are under way
         with pytest.raises(NodeRefused) as refusal:
             await post.node.notify(Notice(9, two_users[0], waits, ()))
         assert refusal.value.word == NOT_NOW

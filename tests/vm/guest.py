@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts
@@ -45,10 +46,10 @@ class Guest(OpenNode):
 
 
 @contextlib.asynccontextmanager
-async def guest(machine: Machine, user: str = "alice", *, node: str = "") -> AsyncIterator[Guest]:
+async def guest(machine: Machine, user: str = "alice", *, node: str = "", **more: Any) -> AsyncIterator[Guest]:
     """Open a node program on a machine, with a spool of its own; leave nothing of it."""
     name = node or f"{machine.name}-{secrets.token_hex(3)}"
-    settings = NodeSettings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}")
+    settings = NodeSettings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}", **more)
     post: Guest
     way = machine.way()
     made = NodeClient(settings, way, lambda event: post.hear(event), ConnectionSlots(), PATIENCE)

@@ -59,12 +59,11 @@ async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
 
 @run_async
 async def test_jobs_are_measured_where_systemd_put_them(shared):
-    async with guest(shared) as post:
+    async with guest(shared, sample_period=1) as post:
         samples = []
         post.node.on_samples = lambda data: samples.append(decode_sample(data).jobs)
         await post.node.launch(post.launch(15, "sleep 600"))
         await post.started(15)
-        await post.node.sample({"period": 1})
         await asyncio.to_thread(wait_until, lambda: any(15 in jobs for jobs in samples), what="a sample of the job")
         assert samples[-1][15]["memory_usage_bytes"] > 0
         await post.node.kill(15, 1)

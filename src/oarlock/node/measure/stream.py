@@ -20,16 +20,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import BAD, NodeRequestRefused
-
 if TYPE_CHECKING:
     from oarlock.node.measure.sampler import Sample, Sampler
 
 log = logging.getLogger(__name__)
 
 _FIRST_LOOK, _LAST_LOOK = 0.02, 1.0  # seconds between two looks whether a sample is ready
-_LEAST_PERIOD = 0.1
 _NEVER = float("inf")
 _MOST_NAMES = 100_000
 _COUNT = struct.Struct("<I")
@@ -104,7 +100,7 @@ def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dic
 
 
 class SamplingThread:
-    """The program's `Sampling`: on from the start, unless the period is 0. `make` is called in the thread."""
+    """The program's `Sampling`, every `period` seconds; never if that is 0. `make` is called in the thread."""
 
     def __init__(self, period: float, make: Callable[[], Sampler]) -> None:
         self._period, self._make = period, make
@@ -115,16 +111,6 @@ class SamplingThread:
         self._ready: bytes | None = None
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
-
-    def configure(self, body: Body) -> Body:
-        """Change the period, in seconds; 0 ends measuring."""
-        period = body.get("period")
-        if not isinstance(period, (int, float)) or not (period == 0 or _LEAST_PERIOD <= period < _NEVER):
-            raise NodeRequestRefused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
-        self._period = float(period)
-        if not self._under_way:
-            self._due = self._next = time.monotonic() if period else _NEVER
-        return {"period": self._period}
 
     def due(self) -> float:
         """Return the instant at which `take` should be called."""
@@ -142,8 +128,7 @@ class SamplingThread:
             self._due = now + self._look
             return b""
         self._under_way, self._ready = False, None
-        self._next = max(self._next + self._period, now) if self._period else _NEVER
-        self._due = self._next
+        self._due = self._next = max(self._next + self._period, now)
         return data
 
     def _begin(self, now: float) -> None:

@@ -59,9 +59,6 @@ SAMPLES = 1
 class Sampling(Protocol):
     """What measures on this node. No method may block: the program's loop waits meanwhile."""
 
-    def configure(self, body: Body) -> Body:
-        """Start, change or stop measuring as a request says; return the response."""
-
     def due(self) -> float:
         """Return the instant of the next sample, in seconds of `time.monotonic`; infinity if there is none."""
 
@@ -240,10 +237,6 @@ class NodeProgram:
             return self._end_unknown(key_of(body), tag_of(body), frame)
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
-        if verb == "sample":
-            if self.sampling is None:
-                raise NodeRequestRefused(UNKNOWN, "this node program does not measure")
-            return self.sampling.configure(body)
         self._pass_on(body, frame)
         return None
 

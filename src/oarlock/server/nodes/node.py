@@ -154,11 +154,6 @@ class NodeClient:
         """Run a user's program on the node; return what went wrong, or an empty text."""
         return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
-    async def status(self) -> list[Body]:
-        """List every attempt the node remembers, with its state and, once it is over, its signed report."""
-        attempts: list[Body] = (await self._ask("status"))["attempts"]
-        return attempts
-
     async def forget(self, keys: Iterable[Key]) -> None:
         """Delete attempts from the node whose end is on disk here."""
         forgotten = list(keys)
@@ -180,10 +175,6 @@ class NodeClient:
     def expected(self) -> set[int]:
         """The jobs that are on this node, as far as is known here."""
         return {job for job, attempt in self._secrets if (job, attempt) not in self._passed_on}
-
-    async def sample(self, body: Body) -> Body:
-        """Change how the node measures; what it takes comes to `on_samples`. To be asked again after `Back`."""
-        return await self._ask("sample", body)
 
     async def ping(self) -> None:
         """Raise `NodeUnreachable` if the node does not answer."""
