@@ -11,6 +11,7 @@ from bench.harness import figure
 from oarlock.config import Config
 from oarlock.job.admission import admit, submit
 from oarlock.job.admission.feasibility import ClusterResourcesCache
+from oarlock.job.admission.payload import from_fields
 from oarlock.job.admission.rules import load
 from oarlock.lang.rules import RuleContext
 from oarlock.model.resource import Value
@@ -40,7 +41,8 @@ def through_the_rules() -> float:
 def _turn() -> float:
     book = load(None)
     submissions = [
-        submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW) for body in _BODIES
+        submit.read(from_fields(body), user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
+        for body in _BODIES
     ]
 
     async def all_of_them() -> None:
@@ -71,7 +73,7 @@ def an_array() -> float:
             return large
 
         before = time.process_time()
-        asked = submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
+        asked = submit.read(from_fields(body), user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
         large = database.write(begin)
         for places in large.slices:
             database.write(partial(new_jobs.add_array_slice, incoming=large.incoming, places=places))

@@ -11,6 +11,8 @@ from typing import Any
 from oarlock.config import Config
 from oarlock.job.admission import admit, submit
 from oarlock.job.admission.feasibility import ClusterResourcesCache
+from oarlock.job.admission.parse import allow
+from oarlock.job.admission.payload import from_fields
 from oarlock.job.admission.rules import RuleSetCache
 from oarlock.lang.rules import RuleAcceptance
 from oarlock.model.job import Job
@@ -59,16 +61,22 @@ class Submitter:
         self.rules = RuleSetCache(self.directory)
         self.looks = itertools.count()
 
+    def _asked(self, body: dict[str, Any]) -> Submission:
+        allow(self.user, self.uid, self.config)
+        return submit.read(
+            from_fields(body), user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now
+        )
+
     def admit(self, **body: Any) -> RuleAcceptance:
         """Read a submission and let the rules look at it."""
-        asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
+        asked = self._asked(body)
         book = self.rules.now(self.tx, now=next(self.looks))
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         return asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
 
     def counted(self, **body: Any) -> submit.AdmittedSubmission:
         """Let the rules look at a submission that is stored later."""
-        asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
+        asked = self._asked(body)
         return self._counted(asked)
 
     def _counted(self, asked: Submission) -> submit.AdmittedSubmission:

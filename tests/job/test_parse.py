@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.config import Config
-from oarlock.job.admission.parse import read, written
-from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload
+from oarlock.job.admission.parse import allow, read, written
+from oarlock.job.admission.payload import SubmissionPayload, from_fields
+from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang.request import parse
 from oarlock.model import errors
 from oarlock.model.job import JobKind
@@ -19,7 +20,7 @@ NOW = 1_800_000_000
 
 
 def taken(body: dict, **who) -> Submission:
-    return read(body, **{"user": "ada", "groups": ["users"], "config": Config(), "now": NOW, **who})
+    return read(from_fields(body), **{"user": "ada", "groups": ["users"], "config": Config(), "now": NOW, **who})
 
 
 def test_a_whole_submission_is_read():
@@ -168,11 +169,13 @@ def test_what_cannot_be_is_refused(body, refusal):
 @pytest.mark.parametrize(("user", "uid"), [("root", 0), ("root", None), ("toor", 0), ("daemon", 2), ("oar", 999)])
 def test_root_and_accounts_of_the_system_run_no_jobs(user, uid):
     with pytest.raises(errors.SubmitterRefused):
-        taken({"command": "true"}, user=user, uid=uid)
+        allow(user, uid, Config())
 
 
 def test_a_site_says_where_users_begin():
-    assert taken({"command": "true"}, uid=500, config=Config(job_min_uid=500)).user == "ada"
+    allow("ada", 500, Config(job_min_uid=500))
+    with pytest.raises(errors.SubmitterRefused, match=r"`ada` \(uid 500\) does not run jobs: uids begin at 501"):
+        allow("ada", 500, Config(job_min_uid=501))
 
 
 def test_dates_are_in_the_servers_own_time(monkeypatch):

@@ -14,7 +14,6 @@ from oarlock.lang.limits import closest, short
 from oarlock.model.errors import BadField, BadRequest, OarlockError, UnknownField
 
 LARGEST_BODY = 2**20
-LARGEST_ARRAY_BODY = 10 * 2**20
 _MOST_QUERY_FIELDS = 32
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]

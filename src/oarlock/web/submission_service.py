@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from oarlock.config import Config
@@ -129,9 +128,9 @@ class SubmissionService:
             return again
 
         def read() -> Submission:
-            fields = structs.asdict(body)
-            submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
-            return structs.replace(submission, uid=account.uid)
+            return submit.read(
+                body, user=account.name, uid=account.uid, groups=account.groups, config=self._config, now=now
+            )
 
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
@@ -151,7 +150,7 @@ class SubmissionService:
             if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
                 raise JobKeyNotYet
             if messages := warnings.warnings(admitted.submission, self._config):
-                admitted = structs.replace(admitted, messages=admitted.messages + messages)
+                admitted = replace(admitted, messages=admitted.messages + messages)
             return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context))
         except RuleFailed as failure:
             problem = failure

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oarlock.config import Config
-from oarlock.job.admission import parse
+from oarlock.job.admission import parse, payload
 from oarlock.job.admission.feasibility import ClusterResources
 from oarlock.job.admission.rules import RuleSet, RuleSource
 from oarlock.lang import request as requests
@@ -233,7 +233,7 @@ def _parse_result(
 ) -> Submission:
     fields = dict(job)
     after = fields.pop(_AFTER, [])
-    parsed = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)
+    parsed = parse.read(payload.from_fields(fields), user=before.user, groups=before.groups, config=config, now=now)
     if not isinstance(after, list) or not all(isinstance(text, str) for text in after):
         raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
     merged = replace(

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oarlock.config import Config
+from oarlock.job.admission.payload import from_fields
 from oarlock.job.admission.rules import RuleSource
 from oarlock.job.admission.submit import read
 from oarlock.lang import request as requests
@@ -74,7 +75,7 @@ def _submission(example: RuleExample, rule_context: RuleContext) -> Submission:
     if not job.get("interactive"):
         job.setdefault("command", "true")
     user, groups = str(example.given.get("user", "ada")), example.given.get("groups", ["users"])
-    made = read(job, user=user, groups=groups, config=Config(), now=NOW)
+    made = read(from_fields(job), user=user, groups=groups, config=Config(), now=NOW)
     return replace(made, request=requests.check(made.request, rule_context.properties))
 
 

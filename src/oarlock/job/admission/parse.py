@@ -7,31 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission import dates, script
-from oarlock.job.admission.payload import (
-    ARRAY_BYTES,
+from oarlock.job.admission.payload import SubmissionPayload
+from oarlock.job.admission.size_limits import (
     ARRAY_MEMBERS,
     COMMAND_BYTES,
     ENVIRONMENT_BYTES,
     KEY_BYTES,
-    LATEST,
     MOST_DEPENDENCIES,
     MOST_TYPES,
     PARAMETER_BYTES,
     SCRIPT_BYTES,
-    SubmissionPayload,
+    bounded,
 )
-from oarlock.job.admission.size_limits import bounded
 from oarlock.lang import options, request
 from oarlock.lang import where as conditions
-from oarlock.lang.limits import closest, fits, short
+from oarlock.lang.limits import fits, short
 from oarlock.model.errors import (
     BadArray,
-    BadField,
     BadName,
     BadReservation,
     InteractiveArray,
@@ -42,7 +38,6 @@ from oarlock.model.errors import (
     SubmitterRefused,
     TooLong,
     UnknownDependency,
-    UnknownField,
     UnknownJob,
 )
 from oarlock.model.job import Job, JobKind, JobState, output_file
@@ -51,6 +46,7 @@ from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 
 JOB_NUMBERS = range(1, 2**63)
+_LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what a column holds
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
@@ -60,15 +56,14 @@ T = TypeVar("T")
 
 
 def read(
-    body: Mapping[str, Any], *, user: str, uid: int | None = None, groups: Sequence[str] = (), config: Config, now: int
+    sent: SubmissionPayload, *, user: str, uid: int | None = None, groups: Sequence[str] = (), config: Config, now: int
 ) -> Submission:
     """Make a submission of what was sent; `user`, `uid` and `groups` are what the kernel or a token says.
 
     The `#OAR` lines of a script are followed, what was said outside it being stronger. Names of properties are not
     looked at yet: that needs the resources (`admit`).
     """
-    allow(user, uid, config)
-    payload = script.apply_directives(_body(body))
+    payload = script.apply_directives(sent)
     _bounded(payload)
     reservation = _reservation(payload.reservation)
     request_ = _ending(_request(payload, config), reservation)
@@ -168,19 +163,6 @@ def allow(user: str, uid: int | None, config: Config) -> None:
         )
 
 
-def _body(body: Mapping[str, Any]) -> SubmissionPayload:
-    field_names = SubmissionPayload.__struct_fields__
-    for name in body:
-        if name not in field_names:
-            raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), field_names))
-    try:
-        return msgspec.convert(dict(body), SubmissionPayload)
-    except msgspec.ValidationError as problem:
-        raise BadField(
-            f"The submission cannot be read: {problem}.", hint="`$.name` stands for its field `name`."
-        ) from None
-
-
 def _types(texts: Sequence[str], now: int) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(map(options.type_, texts)))
     dates.check(types, now=now)
@@ -251,7 +233,6 @@ def _array(parameters: Sequence[str] | None) -> tuple[str, ...]:
         raise BadArray("An array of no jobs cannot be submitted.", hint="Give a number above 0, or parameters.")
     if len(parameters) > ARRAY_MEMBERS:
         raise BadArray(f"An array of {len(parameters)} jobs is too large.", hint=f"It has at most {ARRAY_MEMBERS}.")
-    fits("".join(parameters), what="list of parameters", most=ARRAY_BYTES)
     for line in set(parameters):
         fits(line, what="line of parameters", most=PARAMETER_BYTES)
         options.command(line)
@@ -264,7 +245,7 @@ def _reservation(text: str | int | None) -> tuple[int, int | None] | None:
     start, end = (text, None) if isinstance(text, int) else _dates(text)
     if end is not None and end <= start:
         raise BadReservation("The reservation would end before it begins.", hint=_DATE_HINT)
-    if max(start, end or 0) > LATEST:
+    if max(start, end or 0) > _LATEST:
         raise BadReservation("The reservation is too far away.", hint=_DATE_HINT)
     return start, end
 

@@ -1,17 +1,12 @@
-"""The fields of a submission on the wire, and how large each may be."""
+"""The fields of a submission on the wire."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-COMMAND_BYTES = 64 * 1024
-SCRIPT_BYTES = 1024 * 1024
-ENVIRONMENT_BYTES = 128 * 1024
-ARRAY_MEMBERS = 100_000
-ARRAY_BYTES = 16 * 1024 * 1024
-PARAMETER_BYTES = 4096
-KEY_BYTES = 16 * 1024
-MOST_TYPES = 64
-MOST_DEPENDENCIES = 1000
-LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what a column holds
+from oarlock.lang.limits import closest, short
+from oarlock.model.errors import BadField, UnknownField
 
 
 class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -41,3 +36,17 @@ class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     use_key: bool = False
     import_key: str | None = None
     initial_request: str = ""
+
+
+def from_fields(fields: Mapping[str, Any]) -> SubmissionPayload:
+    """Convert fields that did not come as JSON: what a Python rule returns, or an example of a rule."""
+    names = SubmissionPayload.__struct_fields__
+    for name in fields:
+        if name not in names:
+            raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), names))
+    try:
+        return msgspec.convert(dict(fields), SubmissionPayload)
+    except msgspec.ValidationError as problem:
+        raise BadField(
+            f"The submission cannot be read: {problem}.", hint="`$.name` stands for its field `name`."
+        ) from None

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from oarlock.job.admission import warnings
-from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload
+from oarlock.job.admission.payload import SubmissionPayload
+from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang import directives
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadDirective

@@ -1,9 +1,21 @@
-"""How much a submission writes: rows and bytes are bounded before anything is stored."""
+"""How large a submission may be: what is sent, each of its fields, and the rows and bytes that it would write."""
 
 from oarlock.lang import where as conditions
 from oarlock.model.errors import TooLong
 from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
+
+SUBMISSION_BYTES = 10 * 1024 * 1024
+"""How long a submission may be as it is sent; nothing bounds the parameters of an array but this and their number."""
+
+COMMAND_BYTES = 64 * 1024
+SCRIPT_BYTES = 1024 * 1024
+ENVIRONMENT_BYTES = 128 * 1024
+ARRAY_MEMBERS = 100_000
+PARAMETER_BYTES = 4096
+KEY_BYTES = 16 * 1024
+MOST_TYPES = 64
+MOST_DEPENDENCIES = 1000
 
 MOST_ROWS = 1_000_000
 """How many rows of the database one submission may make: seconds of the only writer."""

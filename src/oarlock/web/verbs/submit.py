@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 from oarlock.job.admission.payload import SubmissionPayload
+from oarlock.job.admission.size_limits import SUBMISSION_BYTES
 from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.nodeset import fold
 from oarlock.web.context import DeferredResponse, RequestContext
-from oarlock.web.decode import LARGEST_ARRAY_BODY
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
@@ -35,7 +35,7 @@ class SubmitResponse(Struct, frozen=True):
 @verb(
     "jobs.submit", "POST /jobs",
     role=RequiredRole.SUBMITTERS, request=SubmissionPayload, response=SubmitResponse, behalf=True,
-    largest_body=LARGEST_ARRAY_BODY, summary="Submit a job or an array of jobs.",
+    largest_body=SUBMISSION_BYTES, summary="Submit a job or an array of jobs.",
 )  # fmt: skip
 async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitResponse | DeferredResponse:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
