@@ -10,7 +10,7 @@ import _socket
 import os
 import time
 
-from oarlock.minimal_http import BrokenResponse, NotHttp, quoted, read, received, written
+from oarlock.minimal_http import BrokenResponse, NotHttp, quoted, read, received, switched, written
 
 TYPE_CHECKING = False  # importing `typing` costs as much as half a command
 if TYPE_CHECKING:
@@ -182,6 +182,38 @@ class Client:
         """List the jobs and the states of resources between two instants."""
         return self._get("/gantt", since=since, until=until)
 
+    def session(self, seconds: float = CONNECT_SECONDS) -> tuple[_socket.socket, bytes]:
+        """Open a connection for a session (`oarlock.node.wire.stream`), and what was received on it already.
+
+        `seconds`: how long a server that is away is given to come back.
+        """
+        host, prefix, token = self._headers()
+        request = (
+            f"GET {prefix}{API}/sessions HTTP/1.1\r\nHost: {host}\r\n{token}"
+            "Connection: Upgrade\r\nUpgrade: oarlock-session\r\n\r\n"
+        )
+        connection = self._connected(seconds)
+        try:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.sendall(request.encode("ascii"))
+            status, rest = switched(connection)
+        except (ConnectionError, BrokenResponse, NotHttp, TimeoutError):
+            connection.close()
+            raise RequestRefused(f"The server at {self.server} did not answer.", kind="NoAnswer", hint=_AGAIN) from None
+        if status != 101:
+            connection.close()
+            _decode(status, rest, changing=False)
+            raise RequestRefused(f"The server at {self.server} opens no sessions.", kind="ServerFailed", hint=_AGAIN)
+        connection.settimeout(None)
+        return connection, rest
+
+    def _headers(self) -> tuple[str, str, str]:
+        """Return the host, the prefix of addresses, and the header with the token."""
+        if self._url is None:
+            return "localhost", "", ""
+        host, _, _, prefix = self._url
+        return host, prefix, f"Authorization: Bearer {_token()}\r\n"
+
     def _get(self, path: str, **query: object) -> Any:
         words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
         return self._call("GET", f"{path}?{words}" if words else path, "", b"")
@@ -191,9 +223,7 @@ class Client:
         return self._call(method, path, f"Request-Id: {request_id()}\r\n", sent)
 
     def _call(self, method: str, path: str, headers: str, body: bytes) -> Any:
-        host, prefix, token = "localhost", "", ""
-        if self._url:
-            (host, _, _, prefix), token = self._url, f"Authorization: Bearer {_token()}\r\n"
+        host, prefix, token = self._headers()
         head = (
             f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -63,9 +63,18 @@ def quoted(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-def received(connection: _socket.socket) -> tuple[int, bytes]:
-    """Read one answer to its end; an answer that was cut off is none."""
+def switched(connection: _socket.socket) -> tuple[int, bytes]:
+    """Read the answer to a request for another protocol: 101 and what follows its head, or the status and a refusal."""
     got = bytearray()
+    while (end := got.find(b"\r\n\r\n")) < 0:
+        got += _piece(connection)
+    status = _status(bytes(got[:end]).decode("latin-1").split("\r\n")[0])
+    return (status, bytes(got[end + 4 :])) if status == 101 else received(connection, got)
+
+
+def received(connection: _socket.socket, got: bytearray | None = None) -> tuple[int, bytes]:
+    """Read one answer to its end, of which the beginning may have been read; an answer that was cut off is none."""
+    got = bytearray() if got is None else got
     while (end := got.find(b"\r\n\r\n")) < 0:
         got += _piece(connection)
     first, *lines = bytes(got[:end]).decode("latin-1").split("\r\n")

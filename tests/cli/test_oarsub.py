@@ -184,7 +184,6 @@ def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_pa
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
-        ("-I", 1, "Interactive jobs (-I) are not here yet."),
         ("-s x.tgz", 1, "Stage-in (-s) is not here yet."),
         ("-k", 1, "Job keys (-k) are not here yet."),
         ("-e key", 1, "Job keys (-e) are not here yet."),
@@ -353,7 +352,7 @@ def test_what_cannot_be_together_is_refused_with_the_number_that_oar_has_for_it(
     assert way_out.startswith("  Drop ")
 
 
-@pytest.mark.parametrize("words", [["-I"], ["-C", "1"], ["-s", "x.tgz", "y"], ["-k", "y"], ["-e", "key", "y"]])
+@pytest.mark.parametrize("words", [["-s", "x.tgz", "y"], ["-k", "y"], ["-e", "key", "y"]])
 def test_what_is_not_here_yet_says_so(run, server, words):
     ran = run("oarsub", *words)
     assert (ran.code, ran.out, server.requests) == (1, "", [])

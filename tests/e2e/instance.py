@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import make_url
 
+from oarlock.client import Client
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.store.engine.opening import open_database
@@ -140,6 +141,19 @@ class Instance:
     def all_over(self) -> bool:
         with self.database.read() as tx:
             return set(jobs.count(tx)) <= FINAL
+
+    def delete(self, *ids: int, wait: bool = True) -> None:
+        """Delete jobs as root, and wait for their end."""
+        answers = Client(str(self.state / "server.sock")).delete({"ids": list(ids)})
+        assert [answer["done"] for answer in answers] == [True] * len(ids), answers
+        if wait:
+            self.until(lambda: all(self.job(job).state in FINAL for job in ids))
+
+    def node_programs(self) -> list[int]:
+        """Find the node programs that this server started."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"zlib" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -21,6 +21,7 @@ from oarlock.config import Config
 from oarlock.job.explain import ReservationOutcome, StartEstimate
 from oarlock.job.run.action_result import ActionResult
 from oarlock.measure.live import LiveUsage
+from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Priority, PriorityTerm, WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.http import listen as server
@@ -29,7 +30,9 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.new_jobs import NewJob
+from oarlock.web.identity import Caller
 from oarlock.web.policy import AccessPolicy
+from oarlock.web.sessions import SessionConnection
 
 T = TypeVar("T")
 NOW = 1_000_000
@@ -150,6 +153,10 @@ class NodelessServer:
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         self.asked.append(("state", list(ids), state))
         return [1]
+
+    async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
+        self.asked.append(("session", caller.name))
+        return None
 
     def _results(self, ids: Sequence[int], *what: Any) -> list[ActionResult]:
         self.asked.append((*what, list(ids)))

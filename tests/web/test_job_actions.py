@@ -164,10 +164,14 @@ def test_the_queue_of_jobs_that_name_none_is_removed_only_by_force(api: Running)
     assert "--force" in refused.body["hint"]
 
 
-def test_an_interactive_job_is_refused_until_somebody_could_enter_it(api: Running):
-    for path in ("/jobs", "/jobs/dry-run"):
-        refused = api.client_of("nobody").post(path, {"interactive": True, "resources": ["core=1"]})
-        assert (refused.status, refused.body["kind"]) == (400, "InteractiveNotYet")
+def test_an_interactive_job_needs_no_command(api: Running):
+    reply = api.client_of("nobody").post("/jobs", {"interactive": True, "resources": ["core=1"]})
+    assert (reply.status, reply.body["state"]) == (200, "Waiting")
+
+
+def test_a_session_needs_an_upgraded_connection(api: Running):
+    refused = api.client_of("nobody").ask("GET", "/sessions")
+    assert (refused.status, refused.body["kind"]) == (426, "UpgradeNeeded")
 
 
 def test_a_job_key_is_refused_wherever_it_is_asked_for(api: Running):

@@ -76,6 +76,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "quotas.list": ("/quotas", None, USERS),
     "quotas.add": ("/quotas", {"rule": "*,*,*,/", "jobs": 3}, ADMINS),
     "quotas.remove": ("/quotas/{}", None, ADMINS),
+    "sessions.connect": ("/sessions", None, USERS),
     "accounting.update": ("/accounting", {}, ADMINS),
     "accounting.show": ("/accounting", None, USERS),
     "gantt": ("/gantt?since=0&until=9", None, USERS),

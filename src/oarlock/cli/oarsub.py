@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 OPTIONS = CommandOptions(
     "oarsub",
     "Submit a job: what it needs, and the command to run on the first of its nodes.",
-    usage=("[OPTION]... COMMAND", "[OPTION]... -S SCRIPT", "[OPTION]... -r DATE", "--resubmit=JOB"),
+    usage=(
+        "[OPTION]... COMMAND",
+        "[OPTION]... -S SCRIPT",
+        "[OPTION]... -I",
+        "-C JOB",
+        "[OPTION]... -r DATE",
+        "--resubmit=JOB",
+    ),
     about="Prints OAR_JOB_ID=NUMBER once the job is safely stored. The job runs in the directory and with the exported "
     "variables that oarsub was started with (names of letters, digits and _; 128 KiB at most). A reservation (-r) "
     "without a command keeps its resources until its walltime is over or it is deleted. Options may also stand "
@@ -60,8 +67,8 @@ OPTIONS.text("-i --import-job-key-from-file=FILE", "not yet: use this private ke
 OPTIONS.text("--import-job-key-inline=KEY", "not yet: use this private key as the job's key")
 OPTIONS.text("-e --export-job-key-to-file=FILE", "not yet: write the job's private key to this file")
 OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
-OPTIONS.flag("-I --interactive", "not yet: open a shell on the first node")
-OPTIONS.number("-C --connect=JOB", "not yet: open a shell in a running job")
+OPTIONS.flag("-I --interactive", "wait for the job and open a shell on its first node; the job ends with the shell")
+OPTIONS.number("-C --connect=JOB", "open a shell in a running job of yours; leaving it does not end the job")
 OPTIONS.text("-s --stagein=FILE", "not yet: bring files to the nodes")
 OPTIONS.text("--stagein-md5sum=SUM", "not yet: the checksum of those files")
 OPTIONS.formats()
@@ -76,8 +83,6 @@ OPTIONS.example("oarsub --array-param-file params.txt ./simulate", "one job a li
 _OWN_KEY = "Leave it out; where the nodes accept ssh, a key of your own works between them."
 
 NOT_YET = {
-    "interactive": ("Interactive jobs (-I) are not here yet.", "Submit a command or a script instead."),
-    "connect": ("Connecting to a job (-C) is not here yet.", "`oarstat -f -j JOB` names its nodes."),
     "stagein": ("Stage-in (-s) is not here yet.", "Put the files where the nodes can read them."),
     "stagein_md5sum": ("Stage-in (--stagein-md5sum) is not here yet.", "Put the files where the nodes can read them."),
     "use_job_key": ("Job keys (-k) are not here yet.", _OWN_KEY),
@@ -117,6 +122,11 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     for key, (sentence, hint) in NOT_YET.items():
         if parsed.given(key):
             raise RequestRefused(sentence, kind="NotYet", hint=hint)
+    if parsed.given("connect"):
+        from oarlock.cli.interactive import enter_running_job
+
+        enter_running_job(client, parsed.number("connect") or 0, out)
+        return
     body = submission(parsed)
     send = client.dry_run if parsed.given("dry_run") else client.submit
     try:
@@ -128,6 +138,12 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         raise
     show = _show_plan if parsed.given("dry_run") else _show_job
     show(answer, body, out)
+    if body.get("interactive") and not parsed.given("dry_run"):
+        from oarlock.cli.interactive import enter_new_job
+
+        if parsed.words:
+            out.note(f"{parsed.words[0]} is not run: -I opens a shell.")
+        enter_new_job(client, answer["job_ids"][0], out)
 
 
 def _together(parsed: ParsedOptions) -> None:

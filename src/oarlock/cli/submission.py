@@ -47,8 +47,7 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
         body["types"] = parsed.texts("type")
     if parsed.given("anterior"):
         body["after"] = parsed.numbers("anterior")
-    if parsed.given("hold"):
-        body["hold"] = True
+    body |= {key: True for key in ("hold", "interactive") if parsed.given(key)}
     body["directory"] = _directory(parsed.text("directory"))
     if words:
         body["command"] = _command(" ".join(words), body["directory"])
@@ -68,8 +67,9 @@ def _command(command: str, directory: str) -> str:
 
 
 def _needs_none(parsed: ParsedOptions) -> bool:
-    """Return whether a job needs no command: a reservation only keeps its resources."""
-    return parsed.given("resubmit") or parsed.given("reservation") or "noop" in parsed.texts("type")
+    """Return whether a job needs no command: a reservation only keeps its resources, and a shell is its own."""
+    given = any(parsed.given(key) for key in ("resubmit", "reservation", "interactive"))
+    return given or "noop" in parsed.texts("type")
 
 
 def _add_dates(body: dict[str, Any], parsed: ParsedOptions) -> None:

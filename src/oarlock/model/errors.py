@@ -308,11 +308,69 @@ class UnknownPolicy(OarlockError):
     """A name that no policy of a queue has."""
 
 
-class InteractiveNotYet(OarlockError):
-    """An interactive job, which nobody could enter yet."""
+class UpgradeNeeded(OarlockError):
+    """A plain request for a session, which needs the connection itself."""
+
+    http_status = 426
 
     def __init__(self) -> None:
-        super().__init__("Interactive jobs are not here yet.", hint="Submit a command or a script instead.")
+        super().__init__("A session needs an upgraded connection.", hint="Send `Upgrade: oarlock-session`.")
+
+
+class JobNotRunning(OarlockError):
+    """A job that cannot be entered, since it does not run."""
+
+    http_status = 409
+
+    def __init__(self, job_id: int, state: str) -> None:
+        super().__init__(
+            f"Job {job_id} is not running: its state is {state}.", hint="Only a job that is Running can be entered."
+        )
+
+
+class NotJobOwner(OarlockError):
+    """A job of somebody else, which only its owner can enter."""
+
+    http_status = 403
+
+    def __init__(self, job_id: int, owner: str, caller: str) -> None:
+        super().__init__(f"Job {job_id} belongs to {owner}, not to {caller}.", hint="Only its owner can enter a job.")
+
+
+class ConnectNoop(OarlockError):
+    """A job that runs nothing, so that there is nothing to enter."""
+
+    http_status = 409
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"Job {job_id} is of type noop: it runs nothing that could be entered.",
+            hint="`oarstat -fj` names its resources.",
+        )
+
+
+class NotInteractive(OarlockError):
+    """A job that was submitted with a command, whose terminal somebody asks for."""
+
+    http_status = 409
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"Job {job_id} is not interactive.", hint=f"`oarsub -C {job_id}` opens a shell in it.")
+
+
+class NodeNotOfJob(OarlockError):
+    """A node that is not one of a job's."""
+
+    http_status = 404
+
+    def __init__(self, job_id: int, node: str) -> None:
+        super().__init__(f"{node} is not a node of job {job_id}.", hint=f"`oarstat -fj {job_id}` names its nodes.")
+
+
+class SessionRefused(OarlockError):
+    """A session that could not be opened, or not be joined again."""
+
+    http_status = 409
 
 
 class JobKeyNotYet(OarlockError):

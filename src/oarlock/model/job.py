@@ -50,6 +50,9 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
 FINAL: frozenset[JobState] = frozenset(state for state, ways in MOVES.items() if not ways)
 """States that nothing follows."""
 
+BEFORE_START: frozenset[JobState] = frozenset({S.WAITING, S.HOLD, S.TO_ACK_RESERVATION, S.TO_LAUNCH, S.LAUNCHING})
+"""States of a job that will run, and does not yet."""
+
 HOLDS_RESOURCES: frozenset[JobState] = frozenset(
     {S.TO_LAUNCH, S.LAUNCHING, S.RUNNING, S.SUSPENDED, S.RESUMING, S.FINISHING}
 )

@@ -22,7 +22,7 @@ from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, Node
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
-from oarlock.model.errors import DatabaseAway, DatabaseHeld
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, OarlockError, SessionRefused
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, JumpDetector
@@ -33,12 +33,16 @@ from oarlock.server.http.reservation_watch import ReservationWatch
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.reserve import DiskReserve
+from oarlock.server.sessions.job_watch import JobWatch
+from oarlock.server.sessions.service import SessionService
 from oarlock.settings.choices import DbType
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import new_jobs, resources, user_records
+from oarlock.web.identity import Caller
+from oarlock.web.sessions import SessionConnection
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +104,8 @@ class ServerCore:
         self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
         self.marks = GenerationMarks(database, mark_file(state_dir))
         self._reservations = ReservationWatch()
+        self.job_watch = JobWatch(self.read)
+        self._sessions = None if self.own_fleet is None else SessionService(self, self.own_fleet.node)
         self._jump_detector = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
@@ -153,6 +159,7 @@ class ServerCore:
     async def _step(self, step: Callable[[Tx], list[Effect]]) -> list[Effect]:
         """Run a step in a transaction, then run its effects."""
         instructions = await self.write(step)
+        self.job_watch.wake()
         self.over.mark_written((), instructions)
         self.effects.run_effects(instructions)
         return instructions
@@ -177,6 +184,7 @@ class ServerCore:
                 raise
             answered = await self.write(step)
         self._reservations.wake(answer.job_id for answer in answered.answers)
+        self.job_watch.wake()
         self.effects.run_effects(answered.effects)
         return list(answered.answers)
 
@@ -260,6 +268,18 @@ class ServerCore:
         await self.apply_states()
         return job_ids
 
+    # Sessions.
+
+    async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
+        """Serve the connection of a session to its end; return the refusal that the client got, if it got one."""
+        if self._sessions is None:
+            return SessionRefused("The nodes of this server are simulated: nothing can be entered.")
+        return await self._sessions.serve(caller, connection)
+
+    async def client_vanished(self, ids: list[int]) -> None:
+        """End interactive jobs whose waiting client is gone."""
+        await self._run_until_written(lambda tx: kill.client_vanished(tx, self.site, ids, now=self.clock.now()))
+
     # Called by the loops.
 
     def on_node_event(self, event: NodeReport) -> None:
@@ -332,6 +352,8 @@ class ServerCore:
         )
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
+        if self._sessions is not None:
+            await self._sessions.end_unattended(self.clock.steady())
 
     async def forget_requests(self) -> None:
         """Delete answers to requests of days ago, in slices so that others can write in between."""
@@ -366,6 +388,9 @@ class ServerCore:
     async def close(self) -> None:
         """Close connections and threads; jobs go on running."""
         await self.effects.close()
+        await self.job_watch.close()
+        if self._sessions is not None:
+            await self._sessions.close()
         await self.planning.close()
         await asyncio.to_thread(self._close_threads)
         if self.own_fleet is not None:

@@ -22,6 +22,9 @@ class JobSettings:
     """Settings about jobs: how they are submitted, reach their nodes, run and end."""
 
     job_min_uid: int = _JOBS(kinds.COUNT, 1000, "The lowest user id that may submit jobs; root never runs any.")
+    sessions_per_user: int = _JOBS(
+        kinds.COUNT, 64, "How many shells and commands in jobs (`oarsub -I`, `-C`) one user may have open or wait for."
+    )
     oarsub_default_resources: str = _JOBS(kinds.REQUEST, "/resource_id=1", "What a job without `-l` asks for.")
     oarsub_nodes_resources: str = _JOBS(
         kinds.COLUMN, "network_address", "The property that `nodes` means in a request."

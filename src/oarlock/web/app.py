@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oarlock.model.errors import UnknownVerb
+from oarlock.node.wire.stream import PROTOCOL_NAME
 from oarlock.web import openapi, refusals
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.registry import JSON, PREFIX, VERBS, Verb
@@ -34,6 +35,11 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
         route = addresses.find(scope["method"], scope["path"].removeprefix(PREFIX))
         if route is None:
             response = await _not_found(request, None)
+        elif route[0].upgrades and request.headers.get("upgrade", "").lower() == PROTOCOL_NAME:
+            refusal = await dispatcher.connect(route[0], request, scope["state"]["connection"])
+            if refusal is None:
+                return
+            response = refusal
         else:
             response = await dispatcher.answer(*route, request)
         await response(scope, receive, send)

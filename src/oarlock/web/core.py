@@ -9,11 +9,14 @@ from oarlock.config import Config
 from oarlock.job.explain import ReservationOutcome, StartEstimate
 from oarlock.job.run.action_result import ActionResult
 from oarlock.measure.live import LiveUsage
+from oarlock.model.errors import OarlockError
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.new_jobs import NewJob
+from oarlock.web.identity import Caller
+from oarlock.web.sessions import SessionConnection
 
 T = TypeVar("T")
 
@@ -61,3 +64,4 @@ class ServerInterface(Protocol):
     async def answered(self, job_id: int, *, seconds: float = 10) -> ReservationOutcome: ...
     async def end_unknown(self, number: int) -> None: ...
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]: ...
+    async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None: ...

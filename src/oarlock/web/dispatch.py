@@ -22,6 +22,7 @@ from oarlock.web.core import ServerInterface
 from oarlock.web.identity import AccountDirectory, Caller, CallerChannel, SocketPeer, UserAccount, token_hash
 from oarlock.web.policy import AccessPolicy, Permission, RequiredRole
 from oarlock.web.registry import JSON, Verb
+from oarlock.web.sessions import Upgradable
 from oarlock.web.submission_service import SubmissionService
 
 log = logging.getLogger(__name__)
@@ -129,11 +130,38 @@ class Dispatcher:
         headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
         return Response(content, status, media_type=JSON, headers=headers)
 
+    async def connect(self, verb: Verb, request: Request, connection: Upgradable) -> Response | None:
+        """Hand a connection over to a session until that ends; return the response if it is not to be upgraded.
+
+        A session holds none of the slots: it waits for people.
+        """
+        try:
+            caller = await self._identify(request)
+            self._permit(caller, verb, None)
+            if caller is None or self.core.stopping.is_set():
+                raise Stopping("The server is stopping.", hint="Ask again in a moment.")
+        except OarlockError as error:
+            status, content = refusals.refusal(error)
+            return Response(content, status, media_type=JSON)
+        upgraded = connection.upgrade()
+        try:
+            refused = await self.core.serve_session(caller, upgraded)
+            if refused is not None:
+                await self._refused(caller, None, verb, None, refused)
+        except Exception as error:  # noqa: BLE001  (as in `answer`)
+            refusals.failure(error, verb=verb.name)
+        finally:
+            await upgraded.close()
+        return None
+
+    async def _identify(self, request: Request) -> Caller | None:
+        return await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+
     async def _decode_and_ask(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
         caller: Caller | None = None
         behalf: UserAccount | None = None
         try:
-            caller = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+            caller = await self._identify(request)
             behalf = await self._behalf(verb, caller, request.headers.get("on-behalf-of"))
             self._permit(caller, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
             request_id = _request_id(verb, request.headers)

@@ -22,7 +22,8 @@ class Verb(Permission):
     """One operation of the API. `summary` is one sentence for the reference.
 
     What it is asked with stands in the body of a POST, else in the address. `changes`: it needs a request id, and is
-    refused while the server stops. `behalf`: administrators may use it in the name of somebody else.
+    refused while the server stops. `behalf`: administrators may use it in the name of somebody else. `upgrades`: its
+    connection is handed over to a session.
     """
 
     method: str
@@ -33,6 +34,7 @@ class Verb(Permission):
     handle: Handle[Any]
     changes: bool = False
     behalf: bool = False
+    upgrades: bool = False
     largest_body: int = LARGEST_BODY
     media_type: str = JSON
 

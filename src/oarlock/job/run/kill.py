@@ -7,7 +7,7 @@ from oarlock.job.run.effects import Checkpoint, Effect, Kill, Signal
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
-from oarlock.model.job import FINAL, FragState, Job, JobState
+from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
@@ -63,6 +63,20 @@ def end_all(unit: UnitOfWork, ids: Collection[int], why: str) -> None:
     for number in moves.request_kills(unit.tx, ids, at=unit.now):
         unit.event(EventType.FRAG_JOB_REQUEST, why, number)
         end(unit, unit.jobs[number], why)
+
+
+def client_vanished(tx: Tx, context: StepContext, ids: Collection[int], *, now: float) -> list[Effect]:
+    """End interactive jobs whose waiting client is gone; those that are over or being ended are left alone."""
+    unit = UnitOfWork(tx, context, now, ids)
+    left = [
+        job.id
+        for job in unit.jobs.values()
+        if job.kind is JobKind.INTERACTIVE and job.state not in FINAL and not unit.is_being_killed(job.id)
+    ]
+    for number in left:
+        unit.event(EventType.CANNOT_NOTIFY_OARSUB, "the oarsub that waited for it is gone", number)
+    end_all(unit, left, "the oarsub that waited for it is gone")
+    return unit.write()
 
 
 def end(unit: UnitOfWork, job: Job, why: str) -> str:

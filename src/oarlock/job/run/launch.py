@@ -17,7 +17,7 @@ from oarlock.job.run.reports import Hello, NotLaunched, Started
 from oarlock.job.run.share import NodeCapacity
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
-from oarlock.model.job import Job, JobState, Reservation, output_file
+from oarlock.model.job import Job, JobKind, JobState, Reservation, output_file
 from oarlock.model.job_type import parse_types
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
@@ -170,6 +170,7 @@ def _launch(
 ) -> Launch:
     config = context.config
     on_frontend = parse_types(job.types).frontend is not None
+    interactive = job.kind is JobKind.INTERACTIVE
     own, others = allocation.gpus_on(place.name, config.job_gpu_property)
     machine = NodeCapacity(allocation.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
@@ -181,9 +182,10 @@ def _launch(
         user=job.user,
         uid=job.uid,
         command=job.command or _keep_resources(allocation.walltime),
+        interactive=interactive,
         directory=job.directory,
-        stdout=output_file(job.stdout, job, "stdout"),
-        stderr=output_file(job.stderr, job, "stderr"),
+        stdout="" if interactive else output_file(job.stdout, job, "stdout"),
+        stderr="" if interactive else output_file(job.stderr, job, "stderr"),
         walltime=allocation.walltime,
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,

@@ -89,6 +89,10 @@ class ChildProcesses:
         """Return the raw wait status of a child that ended."""
         return self._statuses.get(pid)
 
+    def forget_status(self, pid: int) -> None:
+        """Forget how an earlier child of this number ended: a new one has it now."""
+        self._statuses.pop(pid, None)
+
     @property
     def outcome(self) -> int | None:
         """The raw wait status of the command, if it is known."""

@@ -13,10 +13,11 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterable
 from typing import Callable
 
 from oarlock.node.attempt.spool import SpoolEntry, open_directory, remove
-from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, ChannelClosed, Endpoint, Frame
+from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Body, ChannelClosed, Endpoint, Frame
 from oarlock.node.wire.messages import NodeRequestRefused
 
 MOMENT = 0.1
@@ -49,15 +50,18 @@ class ProgramLink:
             self._listener.close()
             self._listener = None
 
-    def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
-        """Wait for a request, for one of the other descriptors, or until queued frames are due; return the requests."""
+    def wait(self, others: list[int], milliseconds: float, *, sessions: Iterable[tuple[int, int]] = ()) -> list[Frame]:
+        """Wait for a request, for one of the other descriptors, or until queued frames are due.
+
+        Return the requests, and the frames of sessions. `sessions` are descriptors with what they are waited for.
+        """
         if self._flush_at is not None:
             left = max(self._flush_at - time.monotonic(), 0.0) * 1000
             milliseconds = left if milliseconds < 0 else min(milliseconds, left)
         watch = select.poll()
         for fd in others:
             watch.register(fd, select.POLLIN)
-        for fd, mask in self._watched():
+        for fd, mask in (*self._watched(), *sessions):
             watch.register(fd, mask)
         ready = {fd for fd, _ in watch.poll(milliseconds)}
         if self._listener is not None and self._listener.fileno() in ready:
@@ -78,7 +82,7 @@ class ProgramLink:
         self._flush_at = None
         try:
             line.flush()
-            return [frame for frame in line.receive() if frame.kind == REQUEST]
+            return [frame for frame in line.receive() if frame.kind in {REQUEST, RAW}]
         except ChannelClosed:
             self._lost()
             return []
@@ -106,6 +110,11 @@ class ProgramLink:
     def send_event(self, event: Body | bytes, *, may_wait: bool = False) -> None:
         """Send an event, if a program is connected."""
         self._send(EVENT, 0, event, may_wait=may_wait)
+
+    def queue_raw(self, number: int, data: bytes) -> None:
+        """Queue bytes of a session, if a program is connected; `flush_now` writes them."""
+        if self._line is not None:
+            self._line.queue(RAW, number, data)
 
     def answer(self, number: int, body: Body, *, may_wait: bool = False) -> None:
         """Answer a request."""

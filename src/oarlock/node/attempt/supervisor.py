@@ -14,15 +14,16 @@ from oarlock.node.attempt import command, job_cgroup, logind, site_script, spool
 from oarlock.node.attempt.children import ChildProcesses, NoteWriter, format_note
 from oarlock.node.attempt.command import CannotStart
 from oarlock.node.attempt.environment import JobFiles
-from oarlock.node.attempt.identity import AccountCache
+from oarlock.node.attempt.identity import AccountCache, User
 from oarlock.node.attempt.job_cgroup import ManagerUnusable
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
 from oarlock.node.attempt.link import ProgramLink, drain, receive_with_fd
+from oarlock.node.attempt.session_table import SessionTable
 from oarlock.node.attempt.spawner import SpawnerVanished
 from oarlock.node.attempt.spool import SpoolEntry
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.cgroup.signals import choose_targets
-from oarlock.node.wire.channel import BadFrame, Body, Frame, encode_body
+from oarlock.node.wire.channel import RAW, BadFrame, Body, Frame, encode_body
 from oarlock.node.wire.messages import (
     BAD,
     CLEANED,
@@ -46,6 +47,9 @@ from oarlock.node.wire.messages import (
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
 _OTHER_MARGIN = 60.0
 _NOTES_SECONDS = 1.0  # for the last notes in a user's file to be written
+_FAR = 1e12
+MAIN_SECONDS = 60.0
+"""How long an interactive job waits for its main session: a server that was restarted meanwhile needs some of it."""
 
 
 def now() -> float:
@@ -72,6 +76,7 @@ class Supervisor:
     def __init__(self, settings: NodeSettings, driver: CgroupDriver, boot: str, link: ProgramLink, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
         self._accounts, self._children, self._notes = AccountCache(), ChildProcesses(), NoteWriter()
+        self._sessions = SessionTable(link, self._children, self._remember_account)
 
     def run(self, launch: Launch, entry: SpoolEntry) -> None:
         """Run the attempt to its end; on return the report is on the disk and sent."""
@@ -99,6 +104,8 @@ class Supervisor:
         self._notes.pending = []
         self._check_writer()
         self._children.reset()
+        self._sessions.reset()
+        self._has_files = False
         self._group: JobCgroup | None = None
         self._stderr = -1
         self._ending = self._lingers = False
@@ -114,12 +121,15 @@ class Supervisor:
         self._lingers = logind.keep_user(self._launch.user, self._settings.node, self._entry.key)
         if self._launch.role == FIRST:
             self._run_prologue()
-            self._start_command()
+            if not self._launch.interactive:
+                self._start_command()
         self._state = "running"
         self._report = self._report._replace(started=time.time())
-        self._lease.begin(now())
-        # Other nodes are waited for, and the site's own program may take its time to clean up.
-        quick = self._launch.role == FIRST and not self._launch.hooks.manager
+        self._began = now()
+        self._lease.begin(self._began)
+        # Other nodes and shells are waited for, and the site's own program may take its time to clean up.
+        launch = self._launch
+        quick = launch.role == FIRST and not launch.hooks.manager and not launch.interactive
         self._link.send_event({"event": "started", **self._describe()}, may_wait=quick)
 
     def _describe(self) -> Body:
@@ -153,14 +163,23 @@ class Supervisor:
         for path in self._files:
             spool.remove(path)
 
+    def _command_spec(self, launch: Launch) -> command.CommandSpec:
+        """Build what a child needs; write the files of the job first, if they are not there."""
+        account = self._accounts.get(launch.user, launch.uid, now=now())
+        if not self._has_files:
+            command.write_files(launch, self._files)
+            self._has_files = True
+        return command.make_command_spec(
+            launch, self._job_cgroup(), self._files, account, lowest_uid=self._settings.lowest_uid
+        )
+
+    def _remember_account(self, user: User) -> None:
+        self._accounts.add(user, self._launch.uid, now=now())
+
     def _start_command(self) -> None:
         """Start the child and wait until exec, or raise what the child reports."""
         launch = self._launch
-        account = self._accounts.get(launch.user, launch.uid, now=now())
-        command.write_files(launch, self._files)
-        spec = command.make_command_spec(
-            launch, self._job_cgroup(), self._files, account, lowest_uid=self._settings.lowest_uid
-        )
+        spec = self._command_spec(launch)
         child = self._children.start(spec, self._job_cgroup())
         try:
             self._wait_for_exec(child, now() + launch.start_timeout)
@@ -188,7 +207,7 @@ class Supervisor:
             elif isinstance(message := command.parse_child_message(data), CannotStart):
                 raise message
             else:
-                self._accounts.add(message, self._launch.uid, now=now())
+                self._remember_account(message)
 
     def _start_timeout_error(self) -> Exception:
         if self._stderr >= 0:
@@ -243,12 +262,28 @@ class Supervisor:
         """Wait for the end of the command; on another node than the first, for a request to end."""
         while not self._done():
             self._enforce_lease()
-            self._wait(self._lease.next())
+            self._wait(min(self._lease.next(), self._sessions.next(), self._main_deadline()))
+            self._check_main()
         if self._children.is_lost:
             raise SpawnerVanished("the process that waited for the command is gone")
 
     def _done(self) -> bool:
-        return self._ending if self._launch.role == OTHER else self._children.is_over
+        if self._launch.role == OTHER or (self._launch.interactive and not self._sessions.main_name):
+            return self._ending
+        return self._children.is_over
+
+    def _main_deadline(self) -> float:
+        """Return until when the main session of an interactive job must be opened."""
+        waits = self._launch.interactive and self._launch.role == FIRST and not self._sessions.main_name
+        return self._began + MAIN_SECONDS if waits else _FAR
+
+    def _check_main(self) -> None:
+        """Note the process of the main session; end the job if nobody opens one."""
+        if self._sessions.main and not self._children.main:
+            self._children.main = self._sessions.main
+        if now() >= self._main_deadline() and not self._ending:
+            self._add_event("CANNOT_NOTIFY_OARSUB", f"nobody opened its shell within {MAIN_SECONDS:.0f} s")
+            self._finish(KILLED, self._launch.grace)
 
     def _enforce_lease(self) -> None:
         """Send the checkpoint signal, end the job or kill it, as the lease says."""
@@ -264,17 +299,26 @@ class Supervisor:
     def _wait(self, until: float, others: list[int] | None = None) -> None:
         """Wait for a request, a child that ended, a descriptor, or the instant `until`."""
         wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
-        for frame in self._link.wait([self._wake, *self._children.fds(), *(others or [])], wait * 1000 + 1):
+        fds = [self._wake, *self._children.fds(), *(others or [])]
+        for frame in self._link.wait(fds, wait * 1000 + 1, sessions=self._sessions.watched()):
             self._handle_request(frame)
         drain(self._wake)
         self._children.reap()
         self._check_writer()
+        if self._sessions:
+            self._sessions.serve(self._report.outcome if self._ending else "", now=now())
 
     # What is asked of it.
 
     def _handle_request(self, frame: Frame) -> None:
+        if frame.kind == RAW:
+            self._sessions.receive(frame.number, frame.data)
+            return
         try:
             body = frame.body()
+            if str(body.get("verb")) in _SESSION_VERBS:
+                self._handle_session(frame.number, body)
+                return
             _VERBS.get(str(body.get("verb")), Supervisor._refuse_unknown)(self, body)
         except BadFrame as error:
             self._link.refuse(frame.number, NodeRequestRefused(BAD, str(error)))
@@ -282,6 +326,30 @@ class Supervisor:
             self._link.refuse(frame.number, refusal)
         else:
             self._link.answer(frame.number, {"state": self._state})
+
+    def _handle_session(self, number: int, body: Body) -> None:
+        """Handle a request about a session, which the table answers."""
+        if body["verb"] == "session-hangup":
+            self._sessions.hang_up(number, body)
+        elif body["verb"] == "session-join" or self._sessions.has(body):  # asked to be opened once more: it was
+            self._sessions.join(number, body)
+        elif not self._sessions.is_starting(number, body):
+            self._open_session(number, body)
+
+    def _open_session(self, number: int, body: Body) -> None:
+        request = self._sessions.check_open(body)
+        if self._state != "running" or self._ending:
+            raise NodeRequestRefused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
+        if request.is_main and not (self._launch.interactive and self._launch.role == FIRST):
+            raise NodeRequestRefused(BAD, "the job is not interactive: it has no main session")
+        launch = self._launch._replace(environment={**self._launch.environment, **request.environment})
+        try:
+            spec = self._command_spec(launch)
+            self._sessions.open(number, request, spec, self._job_cgroup(), now() + launch.start_timeout)
+        except CannotStart as failure:
+            raise NodeRequestRefused(failure.event, str(failure)) from failure
+        except OSError as error:
+            raise NodeRequestRefused("EXIT_VALUE_OAREXEC", f"it cannot be started: {error}") from error
 
     def _refuse_unknown(self, body: Body) -> None:
         raise NodeRequestRefused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
@@ -306,6 +374,7 @@ class Supervisor:
                 self._thaw()
             if self._group is not None:
                 self._group.signal(signal.SIGTERM)
+            self._sessions.hang_up_terminals()
         self._lease.finish(now(), grace)
 
     def _do_signal(self, body: Body) -> None:
@@ -385,6 +454,7 @@ class Supervisor:
         self._state = "ending"
         if self._group is not None:
             self._empty(self._group)
+        self._sessions.finish("" if self._report.outcome == EXITED else self._report.outcome)
         self._run_epilogue()
         self._remove_files()
         if self._lingers:
@@ -449,6 +519,7 @@ class Supervisor:
                 return
 
 
+_SESSION_VERBS = frozenset({"session-open", "session-join", "session-hangup"})
 _VERBS = {
     "kill": Supervisor._do_kill,
     "end": Supervisor._do_end,

@@ -49,6 +49,7 @@ from oarlock.node.wire.messages import (
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+_SESSIONS_BEHIND = 256 << 10  # bytes that wait for the server, above which sessions wait as well
 _ENDS = {"kill", "end"}
 _NOTICES = 8  # notice programs of users that run at the same time
 _UNSIGNED_SECONDS = 1.0  # between two looks at files of the spool that are not ours
@@ -84,6 +85,8 @@ class NodeProgram:
         self._handlers: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
         self._mask_changes: set[int] = set()  # descriptors on which something was written or may be written now
+        self._streams: dict[int, Worker] = {}  # the supervisors of sessions, by their numbers on the channel
+        self._held_back: set[int] = set()  # lines of supervisors that are not read for a while
         self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
         self._last_request = time.monotonic()
         self.sampling: Sampling | None = None
@@ -101,6 +104,9 @@ class NodeProgram:
         self._start()
         wait, start = self._measure(), self._start_queue.wait(time.monotonic())
         self._flush()
+        if self._held_back and self._channel.pending <= _SESSIONS_BEHIND:
+            self._mask_changes |= self._held_back
+            self._held_back.clear()
         for fd in list(self._mask_changes):
             self._set_mask(fd)
         self._retire_idle()
@@ -131,7 +137,7 @@ class NodeProgram:
         """Watch for what can be read, and for room to write only while something waits for it."""
         self._mask_changes.discard(fd)
         endpoint = self._handlers[fd][0]
-        mask = select.EPOLLIN if fd == endpoint.read_fd else 0
+        mask = select.EPOLLIN if fd == endpoint.read_fd and fd not in self._held_back else 0
         if fd == endpoint.write_fd and endpoint.pending:
             mask |= select.EPOLLOUT
         if self._masks[fd] != mask:
@@ -207,6 +213,8 @@ class NodeProgram:
 
     def _handle_request(self, frame: Frame) -> None:
         self._last_request = time.monotonic()
+        if frame.kind == RAW:
+            self._pass_session_frame(frame)
         if frame.kind != REQUEST:
             return
         try:
@@ -301,12 +309,20 @@ class NodeProgram:
             raise NodeRequestRefused(UNKNOWN, f"attempt {spool.entry_name(key)} had not begun")
         if attempt.worker is None:
             raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
+        if isinstance(stream := body.get("stream"), int):
+            self._streams[stream] = attempt.worker
         self._send_to(attempt.worker, frame)
+
+    def _pass_session_frame(self, frame: Frame) -> None:
+        """Pass bytes of a session to its supervisor; those of a session that is over are dropped."""
+        worker = self._streams.get(frame.number)
+        if worker is not None:
+            self._send_to(worker, frame)
 
     def _send_to(self, worker: Worker, frame: Frame) -> None:
         self._mask_changes.add(worker.line.write_fd)
         try:
-            worker.line.send(REQUEST, frame.number, frame.data)
+            worker.line.send(frame.kind, frame.number, frame.data)
         except ChannelClosed:
             self._vanished(worker)
 
@@ -397,6 +413,10 @@ class NodeProgram:
         return worker
 
     def _handle_supervisor_frame(self, worker: Worker, frame: Frame) -> None:
+        if frame.kind == RAW:
+            self._send(RAW, frame.number, frame.data)
+            self._hold_back(worker)
+            return
         body = frame.body()
         if frame.kind == ANSWER:
             self._note_answer(worker, body)
@@ -420,11 +440,21 @@ class NodeProgram:
         else:
             attempt.state = str(body.get("state", attempt.state))
 
+    def _hold_back(self, worker: Worker) -> None:
+        """Read no more of a supervisor whose sessions print faster than the server reads: others share the channel."""
+        if self._channel.pending > _SESSIONS_BEHIND:
+            self._held_back.add(worker.line.read_fd)
+            self._mask_changes.add(worker.line.read_fd)
+
     def _note_event(self, worker: Worker, body: Body) -> None:
+        if body["event"] == "session-ended":
+            self._streams.pop(int(body.get("stream") or 0), None)
+            return
         attempt = self._attempts.get(worker.key) if worker.key else None
         if attempt is None:
             return
         if worker.key is not None and body["event"] == "exited":
+            self._drop_streams(worker)
             self._start_queue.settled(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", extract_report(body)
             self._mark_idle(worker)
@@ -433,6 +463,9 @@ class NodeProgram:
             attempt.started = body.get("started", attempt.started)
             if worker.key is not None:
                 self._start_queue.settled(worker.key)
+
+    def _drop_streams(self, worker: Worker) -> None:
+        self._streams = {number: other for number, other in self._streams.items() if other is not worker}
 
     def _mark_idle(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
@@ -449,6 +482,8 @@ class NodeProgram:
         self._epoll.unregister(worker.line.read_fd)
         del self._handlers[worker.line.read_fd], self._masks[worker.line.read_fd]
         self._mask_changes.discard(worker.line.read_fd)
+        self._held_back.discard(worker.line.read_fd)
+        self._drop_streams(worker)
         worker.line.close()
 
     def _vanished(self, worker: Worker) -> None:

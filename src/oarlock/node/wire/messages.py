@@ -148,6 +148,7 @@ class Launch(NamedTuple):
     environment: dict[str, str] = {}  # noqa: RUF012 - a default of a named tuple, never written to
     start_timeout: int = 60  # seconds from the end of the prologue to the user's command
     generation: str = ""  # of the database that wrote the attempt down
+    interactive: bool = False  # no command: the job begins and ends with its main session
 
     @property
     def cpuset(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oarlock.model.errors import BadRequest, OarlockError, TooLong, TooManyAtOnce
+from oarlock.server.http.upgraded import UpgradedConnection
 from oarlock.settings.kinds import Network
 from oarlock.web import refusals
 from oarlock.web.identity import SocketPeer
@@ -140,6 +141,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._unwanted_bytes = 0
         self._answer_timer: asyncio.TimerHandle | None = None
+        self._upgraded: UpgradedConnection | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Identify the caller; refuse addresses that are not allowed, and one connection too many."""
@@ -152,7 +154,7 @@ class Connection(HttpToolsProtocol):
             transport.abort()
             return
         # A dictionary of its own: all connections share the one that uvicorn hands out.
-        self.app_state = {**self.app_state, "peer": peer}
+        self.app_state = {**self.app_state, "peer": peer, "connection": self}
         self._caller = peer.uid if peer is not None else caller_of(self.client[0] if self.client else "::")
         if refusal := self._limits.enter(self._caller):
             self._refuse(refusal)
@@ -167,10 +169,25 @@ class Connection(HttpToolsProtocol):
             self._limits.leave(self._caller)
             self._caller = None
         super().connection_lost(exc)
+        if self._upgraded is not None:
+            self._upgraded.end()
+        self.app_state = {}  # it refers to this connection
+
+    def upgrade(self) -> UpgradedConnection:
+        """Answer 101 and return the connection of frames; whatever is received from now on goes there."""
+        local = isinstance(self._caller, int)
+        self._upgraded = UpgradedConnection(self.transport, is_local=local)
+        return self._upgraded
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: a verb decides whether a connection is upgraded."""
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; refuse a request head that is too long."""
         if self.transport.is_closing():
+            return
+        if self._upgraded is not None:
+            self._upgraded.feed(data)
             return
         self._head_began = False
         super().data_received(data)
@@ -201,6 +218,8 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start the timeout for a client that does not read its response."""
         super().pause_writing()
+        if self._upgraded is not None:
+            return  # a terminal may stand still for hours; the window of its session bounds what waits
         self._await_taken(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:

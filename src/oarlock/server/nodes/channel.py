@@ -18,6 +18,7 @@ import oarlock.node
 from oarlock.job.run.reports import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.program import loader
+from oarlock.node.program.program import SAMPLES
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -70,7 +71,9 @@ class NodeChannel:
         self._stderr_lines: deque[str] = deque(maxlen=20)
         self._hello: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
-        self.on_raw: Callable[[int, bytes], None] = lambda _number, _data: None
+        self.on_samples: Callable[[bytes], None] = lambda _data: None
+        self._streams: dict[int, Callable[[bytes], None]] = {}
+        self._last_stream = SAMPLES
         self.ended = asyncio.Event()
         self.why = "closed"
 
@@ -171,7 +174,7 @@ class NodeChannel:
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == RAW:
-            self.on_raw(frame.number, frame.data)
+            self._take_raw(frame)
             return
         body = frame.body()
         if frame.kind == ANSWER:
@@ -183,6 +186,27 @@ class NodeChannel:
                 self._hello.set_result(body)
         elif frame.kind == EVENT:
             self._on_event(body)
+
+    def _take_raw(self, frame: Frame) -> None:
+        if frame.number == SAMPLES:
+            self.on_samples(frame.data)
+        elif (on_frame := self._streams.get(frame.number)) is not None:
+            on_frame(frame.data)
+
+    def add_stream(self, on_frame: Callable[[bytes], None]) -> int:
+        """Return the number of a new stream of raw frames, whose frames go to `on_frame`."""
+        self._last_stream += 1
+        self._streams[self._last_stream] = on_frame
+        return self._last_stream
+
+    def remove_stream(self, number: int) -> None:
+        """Drop whatever still comes of a stream."""
+        self._streams.pop(number, None)
+
+    def send_raw(self, number: int, data: bytes) -> None:
+        """Send bytes of a stream; how much may be under way is up to the caller."""
+        if not self.ended.is_set():
+            self._send_soon(encode_frame(RAW, number, data))
 
     def _end(self) -> None:
         self.ended.set()

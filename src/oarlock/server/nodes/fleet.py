@@ -76,7 +76,7 @@ class Fleet:
         self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
         self._nodes: dict[str, NodeClient] = {}
 
-    def node(self, name: str) -> NodeVerbs:
+    def node(self, name: str) -> NodeClient:
         """Return the client of a node, without connecting yet."""
         if name not in self._nodes:
             way, settings = self._command(name), self._settings(name)

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 Key = tuple[int, int]
 """A job and its attempt."""
 
+_SESSION_SECONDS = 70.0  # a home directory that hangs is noticed on the node after a minute
 _LONGEST = 64  # characters of a name that only a node vouches for
 
 
@@ -56,6 +57,27 @@ class ConnectionSlots:
 
     def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
         self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
+
+
+class NodeSession:
+    """A session on a node, over the channel by which it was opened or joined."""
+
+    def __init__(self, channel: NodeChannel, stream: int, received: int) -> None:
+        self._channel, self._stream, self.received = channel, stream, received
+        self.lost = channel.ended
+
+    @property
+    def why(self) -> str:
+        """Why the channel ended, if it did."""
+        return self._channel.why
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame of the client."""
+        self._channel.send_raw(self._stream, frame)
+
+    def leave(self) -> None:
+        """Drop what still comes from the session."""
+        self._channel.remove_stream(self._stream)
 
 
 class NodeClient:
@@ -154,6 +176,25 @@ class NodeClient:
         """Run a user's program on the node; return what went wrong, or an empty text."""
         return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
+    async def session(
+        self, verb: str, job: int, attempt: int, body: Body, on_frame: Callable[[bytes], None]
+    ) -> "NodeSession":
+        """Open (`session-open`) or join (`session-join`) a session of an attempt; its frames go to `on_frame`."""
+        channel = await self._open()
+        self._used = time.monotonic()
+        stream = channel.add_stream(on_frame)
+        about = {"job": job, "attempt": attempt, "tag": self._tag(job, attempt), "stream": stream, **body}
+        try:
+            answer = await channel.ask(verb, about, seconds=_SESSION_SECONDS)
+        except BaseException:
+            channel.remove_stream(stream)
+            raise
+        return NodeSession(channel, stream, int(answer.get("received", 0)))
+
+    async def hang_up(self, job: int, attempt: int, session: str) -> None:
+        """Hang up a session whose client is gone."""
+        await self._attempt("session-hangup", job, attempt, {"session": session})
+
     async def forget(self, keys: Iterable[Key]) -> None:
         """Delete attempts from the node whose end is on disk here."""
         forgotten = list(keys)
@@ -190,10 +231,12 @@ class NodeClient:
     # The connection.
 
     async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
+        await self._ask(verb, {"job": job, "attempt": attempt, "tag": self._tag(job, attempt), **(more or {})})
+
+    def _tag(self, job: int, attempt: int) -> str:
+        """Return what keeps another server's attempt of the same number from being taken for ours."""
         secret = self._secrets.get((job, attempt))
-        # The tag keeps another server's attempt of the same number from being taken for ours.
-        tag = "" if secret is None else fingerprint(secret)
-        await self._ask(verb, {"job": job, "attempt": attempt, "tag": tag, **(more or {})})
+        return "" if secret is None else fingerprint(secret)
 
     async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
@@ -223,13 +266,16 @@ class NodeClient:
             if isinstance(error, NodeUnreachable):
                 self._failed, self._retry_at = error.why, time.monotonic() + timeouts.first_retry
             raise
-        channel.on_raw = lambda _number, data: self.on_samples(data)
+        channel.on_samples = self._take_samples
         self._channel, self._hello = channel, hello
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
         self._warn_of_weak_fence(hello)
         await self._catch_up(channel, hello)
         self._keep(after=timeouts.first_retry)
         return channel
+
+    def _take_samples(self, data: bytes) -> None:
+        self.on_samples(data)
 
     def _warn_of_weak_fence(self, hello: Hello) -> None:
         """Warn once that jobs are not confined on this node."""

@@ -9,7 +9,7 @@ from sqlalchemy import Select, func, literal_column, select, update
 
 from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
-from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
+from oarlock.model.job import BEFORE_START, HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import condition_sql
@@ -92,6 +92,13 @@ def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
 def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Return jobs by increasing number; numbers that were never given are left out."""
     return _jobs(tx, tx.execute(_select_ids(tx.dialect.name), bind_ids(tx, ids)))
+
+
+def interactive_not_started(tx: Tx) -> list[int]:
+    """Return the interactive jobs whose shell has not begun."""
+    states = [state.value for state in BEFORE_START]
+    query = select(jobs.c.job_id).where(jobs.c.state.in_(states), jobs.c.job_type == JobKind.INTERACTIVE.value)
+    return list(tx.execute(query).scalars())
 
 
 def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Delete, Select, Table, bindparam, delete, literal_column, select
+from sqlalchemy import Delete, Select, Table, bindparam, delete, func, literal_column, select
 
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
@@ -114,6 +114,23 @@ def _stored_promises() -> tuple[Select[Any], Select[Any]]:
         .order_by(given.moldable_job_id, given.resource_id)
     )
     return starts, resources
+
+
+def planned_starts(tx: Tx, ids: Collection[int]) -> dict[int, int]:
+    """Return when jobs are planned to start, by job; those that have no place in the plan are left out."""
+    rows = tx.execute(_planned_starts(tx.dialect.name), bind_ids(tx, ids))
+    return dict(row._tuple() for row in rows)
+
+
+@cache
+def _planned_starts(engine: str) -> Select[Any]:
+    moldable, predicted = moldable_job_descriptions.c, gantt_jobs_predictions.c
+    return (
+        select(moldable.moldable_job_id, func.min(predicted.start_time))
+        .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
+        .where(id_in(engine, moldable.moldable_job_id))
+        .group_by(moldable.moldable_job_id)
+    )
 
 
 def reserved(tx: Tx) -> dict[int, int]:

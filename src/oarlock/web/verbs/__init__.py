@@ -1,5 +1,29 @@
 """All verbs; importing this registers them."""
 
-from oarlock.web.verbs import gantt, history, job_actions, jobs, limits, metrics, resources, site, submit, walltime
+from oarlock.web.verbs import (
+    gantt,
+    history,
+    job_actions,
+    jobs,
+    limits,
+    metrics,
+    resources,
+    sessions,
+    site,
+    submit,
+    walltime,
+)
 
-__all__ = ["gantt", "history", "job_actions", "jobs", "limits", "metrics", "resources", "site", "submit", "walltime"]
+__all__ = [
+    "gantt",
+    "history",
+    "job_actions",
+    "jobs",
+    "limits",
+    "metrics",
+    "resources",
+    "sessions",
+    "site",
+    "submit",
+    "walltime",
+]

@@ -4,7 +4,6 @@ from msgspec import Struct
 
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.size_limits import SUBMISSION_BYTES
-from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.nodeset import fold
 from oarlock.web.context import DeferredResponse, RequestContext
@@ -39,7 +38,6 @@ class SubmitResponse(Struct, frozen=True):
 )  # fmt: skip
 async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitResponse | DeferredResponse:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
-    _refuse_interactive(request)
     if context.behalf is not None:
         await context.core.write(context.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await context.submissions.take(request, context.account, request_id=context.request_id)
@@ -53,12 +51,6 @@ async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitR
     if first.reservation is not Reservation.NONE:
         return DeferredResponse(answered)
     return SubmitResponse(ids, first.array_id, taken.messages, first.state, None)
-
-
-def _refuse_interactive(request: SubmissionPayload) -> None:
-    """Raise `InteractiveNotYet` for a job that nobody could enter: it would run an empty command."""
-    if request.interactive:
-        raise InteractiveNotYet
 
 
 async def _reservation(context: RequestContext, job_id: int) -> ReservationView:
@@ -84,7 +76,6 @@ class DryRunResponse(Struct, frozen=True):
 )  # fmt: skip
 async def dry_run(context: RequestContext, request: SubmissionPayload) -> DryRunResponse:
     """Return when and where the scheduler would start a job that is not stored."""
-    _refuse_interactive(request)
     new, messages = await context.submissions.try_out(request, context.account)
     when = await context.core.when(new, user=context.reader)
     return DryRunResponse(when.start, fold(when.nodes), when.says, when.sooner, messages)

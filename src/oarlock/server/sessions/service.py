@@ -1,0 +1,380 @@
+"""Sessions: from the request of a client to the shell on a node, and back when either of them goes away.
+
+The server remembers nothing of a session. Its name is a secret that the client chose: who knows it and owns the job may
+join again, also after a restart of this server.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from oarlock.config import Config
+from oarlock.model.errors import (
+    BadRequest,
+    ConnectNoop,
+    JobNotRunning,
+    NodeNotOfJob,
+    NodeRefused,
+    NodeUnreachable,
+    NotInteractive,
+    NotJobOwner,
+    OarlockError,
+    SessionRefused,
+    TooManyAtOnce,
+    UnknownJob,
+)
+from oarlock.model.event import EventType
+from oarlock.model.job import BEFORE_START, FINAL, JobKind, JobState
+from oarlock.model.job_type import parse_types
+from oarlock.node.wire.messages import EXITED, LOST, NOT_NOW, UNKNOWN, WALLTIME
+from oarlock.node.wire.stream import CONTROL, StreamBroken
+from oarlock.server.nodes.node import NodeClient
+from oarlock.server.sessions.job_watch import JobFollower, JobStanding, JobWatch, standings
+from oarlock.server.sessions.relay import RelayEnd, SessionRelay
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events, jobs
+from oarlock.web.identity import Caller
+from oarlock.web.sessions import SessionConnection
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_REQUEST_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0  # between two tries to reach a node
+GRACE_SECONDS = 30.0
+"""How long a client that came over the network, or that this server has not seen yet, may be away."""
+
+
+class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client asks for on its upgraded connection.
+
+    `session` is the name that it chose. `main`: the shell with which an interactive job begins and ends. `again`: the
+    session was opened before, and the client has `received` so many bytes of it.
+    """
+
+    job: int
+    session: Annotated[str, Meta(min_length=32, max_length=64, pattern="^[0-9a-f]+$")]
+    main: bool = False
+    again: bool = False
+    received: Annotated[int, Meta(ge=0)] = 0
+    node: str | None = None
+    command: str | None = None
+    terminal: tuple[int, int] | None = None
+    environment: dict[str, str] = {}
+
+
+class SessionCore(Protocol):
+    """What sessions need of the server."""
+
+    config: Config
+    stopping: asyncio.Event
+    job_watch: JobWatch
+
+    async def read(self, question: Callable[[Tx], T]) -> T: ...
+    async def client_vanished(self, ids: list[int]) -> None: ...
+
+
+class SessionPlace(NamedTuple):
+    """Where a session is: the attempt, and the node."""
+
+    job: int
+    attempt: int
+    node: str
+
+
+class SessionService:
+    """All sessions of the server. `node` returns the client of a node by its name."""
+
+    def __init__(self, core: SessionCore, node: Callable[[str], NodeClient]) -> None:
+        self._core, self._node = core, node
+        self._of_user: Counter[str] = Counter()
+        self._attended: Counter[int] = Counter()  # interactive jobs whose client waits, or has its session
+        self._unattended: dict[int, float] = {}  # those without, and since when
+        self._hanging_up: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, caller: Caller, client: SessionConnection) -> OarlockError | None:
+        """Serve one connection to its end; return the refusal that the client got, if it got one."""
+        serving = asyncio.create_task(self._serve(caller, client))
+        stopping = asyncio.create_task(self._core.stopping.wait())
+        try:
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                _tell(client, event="away", says="The server is stopping.")
+                return None
+            return serving.result()
+        finally:
+            for task in (serving, stopping):
+                task.cancel()
+            await asyncio.gather(serving, stopping, return_exceptions=True)
+
+    async def _serve(self, caller: Caller, client: SessionConnection) -> OarlockError | None:
+        try:
+            request = await _receive_request(client)
+            standing = await self._standing(caller, request)
+            with self._counted(caller.name):
+                if request.main:
+                    await self._serve_main(request, client)
+                else:
+                    await self._serve_other(request, standing, client)
+        except OarlockError as refused:
+            _tell(client, refused={"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__})
+            return refused
+        return None
+
+    @contextlib.contextmanager
+    def _counted(self, user: str) -> Iterator[None]:
+        most = self._core.config.sessions_per_user
+        if self._of_user[user] >= most:
+            raise TooManyAtOnce(
+                f"{user} has {most} sessions already.",
+                hint="Leave some of them; SESSIONS_PER_USER is the site's limit.",
+            )
+        self._of_user[user] += 1
+        try:
+            yield
+        finally:
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
+
+    async def _standing(self, caller: Caller, request: SessionRequest) -> JobStanding:
+        """Return how the job stands, if the caller may enter it."""
+        standing = await self._read_standing(request.job)
+        job = standing.job
+        if not caller.owns(job.user, job.uid):
+            raise NotJobOwner(job.id, job.user, caller.name)
+        if parse_types(job.types).noop:
+            raise ConnectNoop(job.id)
+        if request.main and job.kind is not JobKind.INTERACTIVE:
+            raise NotInteractive(job.id)
+        return standing
+
+    async def _read_standing(self, job_id: int) -> JobStanding:
+        standing = (await self._core.read(lambda tx: standings(tx, {job_id}))).get(job_id)
+        if standing is None:
+            raise UnknownJob(job_id)
+        return standing
+
+    # The shell of an interactive job.
+
+    async def _serve_main(self, request: SessionRequest, client: SessionConnection) -> None:
+        with self._attending(request.job), self._core.job_watch.follow(request.job) as follower:
+            standing = await self._wait_for_start(follower, client)
+        if standing is None:
+            await self._vanished_before_start(request.job, client)
+        elif standing.state is not JobState.RUNNING:
+            await self._tell_end(standing, client)
+        else:
+            await self._run(request, standing, client)
+
+    @contextlib.contextmanager
+    def _attending(self, job_id: int) -> Iterator[None]:
+        self._attended[job_id] += 1
+        self._unattended.pop(job_id, None)
+        try:
+            yield
+        finally:
+            self._attended[job_id] -= 1
+            if not self._attended[job_id]:
+                del self._attended[job_id]
+
+    async def _wait_for_start(self, follower: JobFollower, client: SessionConnection) -> JobStanding | None:
+        """Tell the client how its job stands until it runs or is over; None if the client goes away before that."""
+        while True:
+            standing = await _unless_lost(follower.next(), client)
+            if standing is None or standing.state not in BEFORE_START:
+                return standing
+            _tell(
+                client,
+                event="waiting",
+                state=standing.state.value,
+                start=standing.start,
+                message=standing.job.message,
+            )
+
+    async def _vanished_before_start(self, job_id: int, client: SessionConnection) -> None:
+        """End a job whose client is gone; one that came over the network may come back."""
+        if self._core.stopping.is_set():
+            return
+        if client.is_local:
+            await self._core.client_vanished([job_id])
+        else:
+            self._later(self._end_if_unattended(job_id))
+
+    async def _end_if_unattended(self, job_id: int) -> None:
+        await asyncio.sleep(GRACE_SECONDS)
+        if job_id not in self._attended:
+            await self._core.client_vanished([job_id])
+
+    def _later(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def end_unattended(self, now: float) -> None:
+        """End interactive jobs that wait and whose client was not seen for a while: it died together with a server."""
+        waiting = set(await self._core.read(jobs.interactive_not_started))
+        self._unattended = {
+            job_id: self._unattended.get(job_id, now) for job_id in waiting if job_id not in self._attended
+        }
+        gone = [job_id for job_id, since in self._unattended.items() if now - since >= GRACE_SECONDS]
+        if gone:
+            await self._core.client_vanished(gone)
+
+    # Other sessions.
+
+    async def _serve_other(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
+        if standing.state is not JobState.RUNNING and not request.again:
+            raise JobNotRunning(standing.job.id, standing.state)
+        await self._run(request, standing, client)
+
+    async def _run(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
+        """Open or join the session on its node, and relay until it ends. A node that is away is waited for."""
+        told = False
+        while True:
+            if standing.attempt is None or standing.state in FINAL or standing.state is JobState.FINISHING:
+                await self._tell_end(standing, client)
+                return
+            place = _place(request, standing)
+            try:
+                await self._open_and_relay(request, place, client)
+            except NodeUnreachable as away:
+                if not told:
+                    _tell(client, event="waiting", state=standing.state.value, node=place.node, says=str(away))
+                    told = True
+            except NodeRefused as refused:
+                if refused.word not in {UNKNOWN, NOT_NOW}:
+                    raise SessionRefused(f"{place.node}: {refused.says}.", hint="") from refused
+                standing = await self._read_standing(request.job)
+                if standing.state is JobState.RUNNING:
+                    raise SessionRefused(f"{place.node}: {refused.says}.", hint="") from refused
+                continue
+            else:
+                return
+            if await _unless_lost(asyncio.sleep(_AGAIN_SECONDS, result=True), client) is None:
+                return
+            standing = await self._read_standing(request.job)
+
+    async def _open_and_relay(self, request: SessionRequest, place: SessionPlace, client: SessionConnection) -> None:
+        if (hanging_up := self._hanging_up.pop(request.session, None)) is not None:
+            hanging_up.cancel()
+        relay = SessionRelay(client, received=request.received)
+        session = await self._node(place.node).session(
+            "session-join" if request.again else "session-open",
+            place.job,
+            place.attempt,
+            _body(request),
+            relay.from_node,
+        )
+        about = {"job": place.job, "node": place.node}
+        log.info("session joined" if request.again else "session opened", extra=about)
+        _tell(client, event="session", node=place.node, received=session.received)
+        end = await relay.run(session)
+        log.info("session left", extra={**about, "why": relay.why or end.value})
+        if end is RelayEnd.NODE_LOST:
+            _tell(client, event="away", says=f"The connection to {place.node} was lost ({session.why}).")
+        elif end is not RelayEnd.DONE and not self._core.stopping.is_set():
+            await self._left(request.session, place, at_once=client.is_local or end is RelayEnd.BROKEN)
+
+    async def _left(self, session: str, place: SessionPlace, *, at_once: bool) -> None:
+        """Hang up a session whose client is gone; one that came over the network may come back."""
+        if at_once:
+            await self._hang_up(session, place)
+        else:
+            self._hanging_up[session] = self._later(self._hang_up_later(session, place))
+
+    async def _hang_up_later(self, session: str, place: SessionPlace) -> None:
+        await asyncio.sleep(GRACE_SECONDS)
+        self._hanging_up.pop(session, None)
+        await self._hang_up(session, place)
+
+    async def _hang_up(self, session: str, place: SessionPlace) -> None:
+        with contextlib.suppress(NodeRefused, NodeUnreachable):  # it is over, or its node hangs it up by itself
+            await self._node(place.node).hang_up(place.job, place.attempt, session)
+
+    async def _tell_end(self, standing: JobStanding, client: SessionConnection) -> None:
+        says = await self._core.read(lambda tx: why_ended(tx, standing))
+        _tell(client, event="ended", state=standing.state.value, says=says)
+
+    async def close(self) -> None:
+        """Forget who may come back; nodes hang up what nobody joins."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def why_ended(tx: Tx, standing: JobStanding) -> str:
+    """Return why a job ended that its user did not end by leaving the shell; else an empty text."""
+    outcome = "" if standing.attempt is None else standing.attempt.outcome
+    if outcome == EXITED:
+        return ""
+    if outcome == WALLTIME:
+        return "its walltime is over"
+    noted = [entry.event for entry in events.of_jobs(tx, [standing.job.id])]
+    for kind in (EventType.CANNOT_NOTIFY_OARSUB, EventType.FRAG_JOB_REQUEST):
+        if says := next((event.description for event in noted if event.type is kind), ""):
+            return says
+    if outcome == LOST:
+        return "its node lost it"
+    return standing.job.message
+
+
+async def _receive_request(client: SessionConnection) -> SessionRequest:
+    try:
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            frame = await client.receive()
+        if frame is None or frame[:1] != CONTROL:
+            raise BadRequest("A session begins with a request.", hint="Send it as JSON.")
+        return msgspec.json.decode(frame[1:], type=SessionRequest)
+    except TimeoutError:
+        raise BadRequest(f"No request came within {_REQUEST_SECONDS:g} s.") from None
+    except (msgspec.DecodeError, StreamBroken) as error:
+        raise BadRequest(f"The request for a session cannot be read: {error}.") from None
+
+
+def _place(request: SessionRequest, standing: JobStanding) -> SessionPlace:
+    node = request.node or standing.nodes[0]
+    if standing.attempt is None or node not in standing.nodes:
+        raise NodeNotOfJob(request.job, node)
+    return SessionPlace(request.job, standing.attempt.number, node)
+
+
+def _body(request: SessionRequest) -> dict[str, Any]:
+    """Return what the node is asked."""
+    about: dict[str, Any] = {"session": request.session, "received": request.received}
+    if request.again:
+        return about
+    terminal = None if request.terminal is None else list(request.terminal)
+    return {
+        **about,
+        "main": request.main,
+        "command": request.command,
+        "terminal": terminal,
+        "environment": request.environment,
+    }
+
+
+def _tell(client: SessionConnection, **what: object) -> None:
+    client.send(CONTROL + msgspec.json.encode(what))
+
+
+async def _unless_lost(what: Coroutine[Any, Any, T], client: SessionConnection) -> T | None:
+    """Wait for something; None if the client goes away before it happens."""
+    happening = asyncio.create_task(what)
+    lost = asyncio.create_task(client.lost.wait())
+    try:
+        await asyncio.wait([happening, lost], return_when=asyncio.FIRST_COMPLETED)
+        return happening.result() if happening.done() else None
+    finally:
+        for task in (happening, lost):
+            task.cancel()
+        await asyncio.gather(happening, lost, return_exceptions=True)
