@@ -10,10 +10,11 @@ import pytest
 
 from oarlock.model.job import JobState
 from tests import bed
-from tests.bed import eventually, needs_root
+from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 from tests.e2e.instance import Instance, instance
 from tests.e2e.terminal import Terminal, job_of, piped, terminal
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 
@@ -32,17 +33,17 @@ def users():
 
 
 @pytest.fixture(scope="module")
-def shop(shared_ground, users):
+def shop(shared_workspace, users):
     """An instance that serves, for all tests that leave it as it was."""
-    with instance(shared_ground, users[0], f"i{os.getpid()}n", nodes=2) as made:
+    with instance(shared_workspace, users[0], f"i{os.getpid()}n", nodes=2) as made:
         _serve(made)
         yield made
 
 
 @pytest.fixture
-def own(ground, users):
+def own(workspace, users):
     """An instance that serves, for tests that kill it."""
-    with instance(ground, users[0], f"i{os.getpid()}k{os.urandom(2).hex()}n", nodes=1) as made:
+    with instance(workspace, users[0], f"i{os.getpid()}k{os.urandom(2).hex()}n", nodes=1) as made:
         _serve(made)
         yield made
 
@@ -291,8 +292,8 @@ def test_a_shell_goes_on_when_the_channel_of_its_node_breaks(own, users):
 
 @pytest.mark.component("sshd")
 @pytest.mark.component("ip")
-def test_a_shell_on_a_node_behind_ssh_is_the_same_and_outlives_a_cut_link(ground, users):
-    with cluster(ground, users[0], ("", "")) as site:
+def test_a_shell_on_a_node_behind_ssh_is_the_same_and_outlives_a_cut_link(workspace, users):
+    with cluster(workspace, users[0], ("", "")) as site:
         _serve(site)
         with terminal(site, users[0], "-I", "-l", "/network_address=1,walltime=1") as shell:
             job = _shell(shell)
@@ -320,4 +321,4 @@ def test_what_belongs_to_one_user_is_shown_to_no_other(shop, users):
         assert shell.ended()[0] == 0
     # The name of a session is all that a client needs to join it again.
     assert re.search(r"[0-9a-f]{32}", "\n".join(line for line in log.splitlines() if "session" in line)) is None
-    assert eventually(lambda: "session left" in shop.log())
+    wait_until(lambda: "session left" in shop.log())

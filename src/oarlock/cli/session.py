@@ -128,10 +128,7 @@ class SessionClient:
         again = {"again": True, "received": self._receiver.received} if self._began else {}
         self._send(CONTROL + written({**self._request, **again}).encode())
         received = bytearray(rest)
-        while self._outcome is None:
-            self._take_frames(received)
-            if self._outcome is not None:
-                return
+        while not self._is_ended(received):
             ready, _, _ = select.select(self._watched(), [], [])
             if self._terminal.wake in ready:
                 self._terminal.drain_wake()
@@ -143,6 +140,11 @@ class SessionClient:
                 if not data:
                     raise ConnectionError
                 received += data
+
+    def _is_ended(self, received: bytearray) -> bool:
+        """Take the frames that are complete; return whether one of them was the end."""
+        self._take_frames(received)
+        return self._outcome is not None
 
     def _watched(self) -> list[int]:
         fds = [self._connection.fileno(), self._terminal.wake]

@@ -76,6 +76,8 @@ class LocalTerminal:
                 from select import select
 
                 select([], [to], [])
+            except OSError:  # nobody reads any more, or the terminal is gone
+                raise Left from None
 
     def tell(self, line: str) -> None:
         """Print a line of ours, on a line of its own; a raw terminal needs the carriage return."""
