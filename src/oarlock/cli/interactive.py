@@ -86,7 +86,7 @@ def _session(client: Client, request: dict[str, Any], report: ShellReport, leave
 
 
 def _end(client: Client, job_id: int, outcome: SessionOutcome, report: ShellReport, out: CommandOutput) -> None:
-    """Say how it ended: the shell by itself, or the job around it."""
+    """Print how it ended: the shell by itself, or the job around it."""
     why = outcome.says
     if outcome.status is not None:
         out.line(f"Connection to {report.node} closed.")

@@ -104,16 +104,16 @@ class SessionClient:
         """Connect to a server that went away; a key (Ctrl-C) ends that."""
         self._joined = False
         end = time.monotonic() + AWAY_SECONDS
-        told = False
+        announced = False
         while True:
             try:
                 return self._client.session(0.0)
             except RequestRefused as refused:
                 if refused.kind not in {"ServerDown", "NoAnswer", "Stopping"} or time.monotonic() > end:
                     raise
-            if not told:
+            if not announced:
                 self._terminal.tell(f"The server is away; trying for {AWAY_SECONDS:.0f} s (Ctrl-C leaves).")
-                told = True
+                announced = True
             self._pause()
 
     def _pause(self) -> None:

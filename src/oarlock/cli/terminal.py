@@ -46,13 +46,13 @@ class LocalTerminal:
             tty.setraw(0, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        """Give the terminal back as it was."""
+        """Return the terminal to the state before."""
         before, self._before = self._before, None
         if before is not None:
             termios.tcsetattr(0, termios.TCSADRAIN, before)  # type: ignore[arg-type]  # as tcgetattr returned it
 
     def close(self) -> None:
-        """Give back the terminal and the signals."""
+        """Return terminal and signals to the state before."""
         self.restore()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -189,7 +189,7 @@ class Session:
             return
 
     def hang_up(self) -> None:
-        """Tell the session that its user is gone: SIGHUP and the end of its input."""
+        """Note that the user is gone: SIGHUP and the end of its input."""
         if self._exit is None:
             try:
                 os.killpg(self.pid, signal.SIGHUP)

@@ -33,7 +33,7 @@ _LONGEST_COMMAND = 128 << 10
 _LARGEST_TERMINAL = 10_000
 
 
-class SessionRequest(NamedTuple):
+class OpenRequest(NamedTuple):
     """A request to open a session, decoded."""
 
     name: str
@@ -52,7 +52,7 @@ class StartingSession(NamedTuple):
     """A session that was forked and has not reached exec."""
 
     number: int  # of the request to answer
-    request: SessionRequest
+    request: OpenRequest
     started: StartedSession
     deadline: float
 
@@ -89,7 +89,7 @@ class SessionTable:
                 return True
         return False
 
-    def check_open(self, body: Body) -> SessionRequest:
+    def check_open(self, body: Body) -> OpenRequest:
         """Decode a request to open a session; refuse it if it makes no sense, or is one too many."""
         request = decode_open(body)
         if request.is_main and self.main_name:
@@ -98,7 +98,7 @@ class SessionTable:
             raise NodeRequestRefused(NOT_NOW, f"the job has {MOST_SESSIONS} sessions on this node already")
         return request
 
-    def open(self, number: int, request: SessionRequest, spec: CommandSpec, group: JobCgroup, deadline: float) -> None:
+    def open(self, number: int, request: OpenRequest, spec: CommandSpec, group: JobCgroup, deadline: float) -> None:
         """Fork a session; the request is answered when it has reached exec."""
         started = start_session(request.spec(), spec, group.join)
         self._children.forget_status(started.pid)
@@ -248,7 +248,7 @@ class SessionTable:
         self._link.flush_now()
 
 
-def decode_open(body: Body) -> SessionRequest:
+def decode_open(body: Body) -> OpenRequest:
     """Decode a request to open a session, or refuse it."""
     name, stream, command = body.get("session"), body.get("stream"), body.get("command")
     if not (isinstance(name, str) and 0 < len(name) <= 64 and name.isalnum() and isinstance(stream, int)):
@@ -257,7 +257,7 @@ def decode_open(body: Body) -> SessionRequest:
         isinstance(command, str) and "\0" not in command and len(command) <= _LONGEST_COMMAND
     ):
         raise NodeRequestRefused(BAD, "the command of a session is a text without NUL")
-    return SessionRequest(
+    return OpenRequest(
         name, stream, command, _decode_terminal(body), _decode_environment(body), body.get("main") is True
     )
 

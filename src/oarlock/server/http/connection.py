@@ -180,7 +180,7 @@ class Connection(HttpToolsProtocol):
         return self._upgraded
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: a verb decides whether a connection is upgraded."""
+        """Log nothing: a verb decides whether a connection is upgraded."""
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; refuse a request head that is too long."""

@@ -187,7 +187,7 @@ class SessionService:
                 del self._attended[job_id]
 
     async def _wait_for_start(self, follower: JobFollower, client: SessionConnection) -> JobStanding | None:
-        """Tell the client how its job stands until it runs or is over; None if the client goes away before that."""
+        """Send the client how its job stands, until it runs or is over; None if the client goes away before that."""
         while True:
             standing = await _unless_lost(follower.next(), client)
             if standing is None or standing.state not in BEFORE_START:
@@ -239,7 +239,7 @@ class SessionService:
 
     async def _run(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
         """Open or join the session on its node, and relay until it ends. A node that is away is waited for."""
-        told = False
+        announced = False
         while True:
             if standing.attempt is None or standing.state in FINAL or standing.state is JobState.FINISHING:
                 await self._tell_end(standing, client)
@@ -248,9 +248,9 @@ class SessionService:
             try:
                 await self._open_and_relay(request, place, client)
             except NodeUnreachable as away:
-                if not told:
+                if not announced:
                     _tell(client, event="waiting", state=standing.state.value, node=place.node, says=str(away))
-                    told = True
+                    announced = True
             except NodeRefused as refused:
                 if refused.word not in {UNKNOWN, NOT_NOW}:
                     raise SessionRefused(f"{place.node}: {refused.says}.", hint="") from refused
