@@ -75,7 +75,7 @@ def test_a_server_that_never_answers_leaves_the_outcome_open(server):
     assert len(server.requests) == wire.ATTEMPTS
 
 
-def test_a_server_that_goes_down_with_the_request_is_not_said_to_have_done_nothing(tmp_path, impatient):
+def test_a_lost_answer_is_not_said_to_have_done_nothing(tmp_path, impatient):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "server.sock"))
     listener.listen()

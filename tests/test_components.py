@@ -27,7 +27,7 @@ def test_root_on_debian_installs_all_missing_packages_at_once():
 
 
 @pytest.mark.parametrize(("wanted", "root", "debian"), [([SSHD], False, True), ([SSHD], True, False), ([], True, True)])
-def test_nothing_is_installed_by_a_plain_user_elsewhere_or_when_all_is_there(wanted, root, debian):
+def test_nothing_is_installed_by_a_plain_user(wanted, root, debian):
     assert install_commands(wanted, root=root, debian=debian) == []
 
 

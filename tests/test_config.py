@@ -121,7 +121,7 @@ def test_keys_of_oar_without_effect_are_warned_of_with_the_reason(conf, tmp_path
     )
 
 
-def test_oars_own_perl_script_is_passed_over_and_a_program_of_the_site_is_taken(conf, tmp_path):
+def test_oars_own_perl_script_is_passed_over(conf, tmp_path):
     loaded = conf("JOB_RESOURCE_MANAGER_FILE=cpuset_manager.pl\n")
     assert (loaded.config, len(loaded.warnings)) == (Config(), 1)
     assert loaded.warnings[0].startswith(f"{tmp_path}/oar.conf, line 1: JOB_RESOURCE_MANAGER_FILE has no effect: what")

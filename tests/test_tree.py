@@ -93,7 +93,7 @@ def place(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", STDLIB_ONLY, ids=place)
-def test_what_travels_to_nodes_and_the_client_need_only_the_standard_library(path):
+def test_node_and_client_need_only_the_standard_library(path):
     assert strangers(path.read_text(), allowed="oarlock.node" if path in ON_NODES else "oarlock.minimal_http") == set()
 
 
@@ -111,7 +111,7 @@ def test_sql_stands_only_in_store():
     assert {name for name in users if not name.startswith("store/")} == set()
 
 
-def test_processes_are_started_only_by_node_transports_programs_and_planning():
+def test_processes_are_started_only_where_it_is_allowed():
     makers = {place(path) for path in EVERYTHING if process_makers(path.read_text())}
     allowed = (
         "node/",
@@ -255,3 +255,16 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_a_circle_of_imports_is_noticed():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": set()}) == {"b", "c"}
+
+
+LONGEST_TEST_NAME = 70
+
+
+def test_names_of_tests_are_short_enough_to_read():
+    functions = (
+        (path, node)
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    )
+    assert [f"{path.name}: {node.name}" for path, node in functions if len(node.name) > LONGEST_TEST_NAME] == []

@@ -44,7 +44,7 @@ def readable(page: str) -> bool:
 
 
 @pytest.mark.parametrize("name", oarlock_manual.subcommands())
-def test_a_page_of_oarlock_says_what_its_help_says_and_the_first_page_names_it(run, name):
+def test_a_page_of_oarlock_says_what_its_help_says(run, name):
     page = oarlock_manual.man_page(name)
     assert readable(page)
     assert f"\n\\fBoarlock {name}\\fR\n" in oarlock_manual.overview()

@@ -380,7 +380,7 @@ def test_a_terminal_that_knows_few_letters_gets_the_others_described(run, server
     assert line == "1         T alice       0:00:00 Zo\\xeb \\u2026"
 
 
-def test_what_others_named_their_jobs_does_not_reach_the_terminal_as_commands(run, server):
+def test_job_names_do_not_reach_the_terminal_as_control_sequences(run, server):
     server.says(ok({"jobs": [view(1, "Terminated", message="\x1b[2Jgone\n2 W root", startTime=1, stopTime=2)]}))
     [*_, line] = run("oarstat").out.splitlines()
     assert line == "1         T alice       0:00:01 \\x1b[2Jgone\\n2 W root"

@@ -111,7 +111,7 @@ def test_a_removed_directory_is_told(server, tmp_path):
     )
 
 
-def test_a_directory_whose_name_is_no_text_is_told_and_another_can_be_given(run, server, tmp_path):
+def test_a_directory_whose_name_is_no_text_is_refused(run, server, tmp_path):
     strange = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(strange)  # noqa: PTH102 - a name that is no text
     assert run("oarsub", "true", cwd=strange).err == (
@@ -269,7 +269,7 @@ def test_a_reservation_that_can_never_run_says_why(run, server):
     assert (ran.code, ran.out.splitlines()[-1]) == (10, "Reservation not valid --> KO (only 4 nodes exist)")
 
 
-def test_a_reservation_that_nobody_answered_is_neither_refused_nor_accepted(run, server):
+def test_an_unanswered_reservation_is_neither_refused_nor_accepted(run, server):
     unknown = {"accepted": None, "says": "The scheduler has not answered yet.", "start": None}
     server.says(ok({"job_ids": [7], "array_id": 7, "messages": [], "reservation": unknown}))
     ran = run("oarsub", "-r", "2026-11-15 18:29:04", "date")
@@ -345,7 +345,7 @@ def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, c
         (["-C", "1234", "-t", "noop"], 17, "A job of type noop has no shell to connect to."),
     ],
 )
-def test_what_cannot_be_together_is_refused_with_the_number_that_oar_has_for_it(run, server, words, code, told):
+def test_what_cannot_be_together_is_refused_with_oars_exit_code(run, server, words, code, told):
     ran = run("oarsub", *words)
     first, way_out = ran.err.splitlines()
     assert (ran.code, ran.out, first, server.requests) == (code, "", f"oarsub: {told}", [])

@@ -131,7 +131,7 @@ def test_help_explains_every_option():
     )
 
 
-def test_every_command_has_a_code_for_anything_else_and_for_a_server_that_is_down():
+def test_every_command_has_a_code_for_all_else_and_for_no_server():
     codes = {command: (exit_code(command, "Whatever"), exit_code(command, "ServerDown")) for command in EXIT_CODES}
     assert codes.pop("oarsub") == (8, 9)
     assert set(codes.values()) == {(1, 2)}

@@ -117,7 +117,7 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(workspace, two_
     asyncio.run(story())
 
 
-def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(workspace, two_users, scripts):
+def test_the_sites_scripts_run_after_suspend_and_before_resume(workspace, two_users, scripts):
     state = f"$(cat /sys/fs/cgroup/*/oarlock/{NODE}/*_$1/cgroup.freeze)"
     scripts = {
         "just_after_suspend_exec_file": Path(script(scripts / "after", f"echo after $1 {state} >> {workspace}/told")),
@@ -206,7 +206,7 @@ def test_a_user_who_kills_all_their_processes_takes_no_node_out(workspace, two_u
     asyncio.run(story())
 
 
-def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(workspace, two_users, scripts):
+def test_a_node_that_the_sites_check_calls_bad_is_suspected(workspace, two_users, scripts):
     bad = workspace / "bad"
     bad.touch()
     check = script(scripts / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
@@ -222,7 +222,7 @@ def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(wor
     asyncio.run(story())
 
 
-def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(workspace, two_users, scripts):
+def test_a_failing_server_epilogue_stops_the_queues_and_jobs_say_why(workspace, two_users, scripts):
     epilogue = scripts / "epilogue"
     epilogue.write_text(f"#!/bin/sh\necho $1 >> {workspace}/ended\nexit 1\n")
     epilogue.chmod(0o755)
@@ -274,9 +274,7 @@ def test_a_wrong_path_stops_the_queues_and_suspects_nobody(workspace, two_users,
     asyncio.run(story())
 
 
-def test_a_prologue_that_refuses_a_job_holds_it_and_one_that_refuses_all_stops_the_queues(
-    workspace, two_users, scripts
-):
+def test_a_prologue_holds_a_job_or_stops_the_queues(workspace, two_users, scripts):
     path = Path(script(scripts / "prologue", "exit 3"))
 
     async def story():
@@ -316,7 +314,7 @@ def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(works
     asyncio.run(story())
 
 
-def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_oar_does(workspace, two_users):
+def test_jobs_that_never_start_say_so_as_oar_does(workspace, two_users):
     async def story():
         async with site(workspace, two_users[0]) as here:
             failed = await here.submit("exit 3")
@@ -358,9 +356,7 @@ def test_questions_are_answered_before_and_after_a_submission(workspace, two_use
     asyncio.run(story())
 
 
-def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(
-    workspace, two_users, scripts, monkeypatch
-):
+def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users, scripts, monkeypatch):
     monkeypatch.setattr(serve, "PERIOD", 0.1)
     broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
 

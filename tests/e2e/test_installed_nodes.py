@@ -80,7 +80,7 @@ def test_the_key_opens_nothing_else(workspace, two_users):
         assert root.returncode == 255
 
 
-def test_nodes_with_an_older_program_are_suspected_and_the_event_says_what_to_do(workspace, two_users):
+def test_nodes_with_an_older_program_are_suspected_with_a_way_out(workspace, two_users):
     with _installed(workspace, *two_users) as (site, place):
         text = (place / "node").read_text()
         (place / "node").write_text(f"{text.rpartition(', ')[0]}, '0123456789ab')\n")

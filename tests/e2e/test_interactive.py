@@ -151,7 +151,7 @@ def test_vi_is_drawn_on_the_whole_terminal_and_left(shop, users):
     assert (shop.home / "written").read_text() == "grüße\n"
 
 
-def test_another_shell_has_the_jobs_environment_and_group_and_does_not_end_it(shop, users):
+def test_another_shell_joins_the_job_and_does_not_end_it(shop, users):
     with terminal(shop, users[0], "-I", "-l", CORE) as first:
         job = _shell(first)
         with terminal(shop, users[0], "-C", str(job)) as second, terminal(shop, users[0], "-C", str(job)) as third:
@@ -200,7 +200,7 @@ def test_a_job_that_cannot_be_entered_is_refused_with_its_state_or_owner(shop, u
     shop.delete(noop, runs)
 
 
-def test_a_waiting_client_hears_of_its_planned_start_and_ctrl_c_deletes_the_job(shop, users):
+def test_a_waiting_client_shows_the_start_and_ctrl_c_deletes_the_job(shop, users):
     with _occupied(shop, users[0]), terminal(shop, users[0], "-I", "-l", CORE) as waiting:
         job = job_of(waiting.until("Interactive mode: waiting...\r\n"))
         told = waiting.until(")\r\n").decode()

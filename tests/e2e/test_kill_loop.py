@@ -27,9 +27,7 @@ WAITS = "until [ -e enough ]; do sleep 0.1; done; "  # so that even the last kil
         pytest.param(200, 4.0, 2, id="200 kills", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
-def test_every_job_runs_once_and_is_accounted_however_often_the_server_is_killed(
-    workspace, two_users, address, kills, longest, cores
-):
+def test_every_job_runs_once_however_often_the_server_is_killed(workspace, two_users, address, kills, longest, cores):
     seed, kills = int(os.environ.get("KILL_SEED") or random.randrange(2**32)), int(os.environ.get("KILLS") or kills)
     print(f"KILLS={kills} KILL_SEED={seed}")
     chance = random.Random(seed)

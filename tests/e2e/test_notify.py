@@ -37,7 +37,7 @@ def test_a_program_that_is_not_there_is_an_event_and_no_harm_to_the_job(front):
     assert front.story(job)[-1] == "Terminated"
 
 
-def test_a_notice_that_a_killed_server_did_not_send_is_sent_by_the_next_one(front):
+def test_an_unsent_notice_of_a_killed_server_is_sent_by_the_next(front):
     told, go_on = front.home / "told", front.home / "go on"
     # The first program keeps the owner's others waiting, inside of the server.
     program = script(front.home / "tell", f'echo "$4" >> {told}; while [ ! -e "{go_on}" ]; do sleep 0.05; done')

@@ -112,7 +112,7 @@ def test_the_scheduler_tells_what_it_gave_away(served):
 
 
 @pytest.mark.skipif(not PORTAL.exists(), reason="the portal's queries are not here")
-def test_every_query_of_the_portal_about_jobs_and_the_scheduler_has_an_answer_with_the_labels_it_reads(served):
+def test_every_portal_query_about_the_scheduler_is_answered(served):
     site, job, _, prometheus, at = served
     user = site.user
     found = answers(prometheus, at, "core", "sched", filter='cluster="alpha"', job=job, job_re=job, user=user,

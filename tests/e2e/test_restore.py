@@ -193,7 +193,7 @@ def test_a_dump_that_was_put_back_by_hand_is_noticed_at_the_start(workspace, two
 @pytest.mark.soak
 @pytest.mark.component("sshd")
 @pytest.mark.component("ip")
-def test_a_node_that_is_away_at_the_start_names_its_lost_job_when_it_is_back(workspace, two_users):
+def test_a_node_away_at_the_start_names_its_lost_job_when_back(workspace, two_users):
     with cluster(workspace, two_users[0], ("", ""), made_as=RestoredCluster, more={"FINAUD_FREQUENCY": 1}) as site:
         lost = lose(site)
         machine = site.machines[site.node_of(lost)]

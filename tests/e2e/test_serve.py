@@ -52,7 +52,7 @@ def test_an_array_fills_the_cluster_and_every_member_runs_once(site):
     assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{site.nodes[0]}/{site.user}_*")) == []
 
 
-def test_a_job_on_two_nodes_waits_for_the_one_it_depends_on_and_cleans_both(site):
+def test_a_job_on_two_nodes_waits_for_another_and_cleans_both(site):
     first = site.submit("sleep 0.5; echo first >> order")
     both = site.submit(
         "echo both >> order; cat $OAR_NODE_FILE | sort -u > nodes", "/network_address=2,walltime=1", after=(first,)
@@ -102,7 +102,7 @@ def test_a_second_server_refuses_and_names_the_first(site):
     assert f"process {site.process.pid}" in second.stderr
 
 
-def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finishes_them(site):
+def test_a_stopped_server_leaves_jobs_to_the_next_one(site):
     job = site.submit("sleep 2; echo done > ended")
     site.start()
     site.until(lambda: site.job(job).state is JobState.RUNNING)
@@ -114,7 +114,7 @@ def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finish
     assert (site.story(job), site.job(job).exit_code) == (NORMAL, 0)
 
 
-def test_the_server_takes_all_descriptors_it_may_have_and_jobs_do_not_inherit_them(site):
+def test_jobs_do_not_inherit_the_servers_limit_of_descriptors(site):
     job = site.submit("ulimit -Sn > limit")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))  # a number that nobody else has
@@ -139,7 +139,7 @@ def leave_behind(site, directory, key):
     place.close()
 
 
-def test_what_a_node_remembers_and_should_not_is_cleared_and_the_unknown_named(site):
+def test_stale_spool_entries_are_cleared_and_unknown_ones_named(site):
     known = site.submit("exit 0")
     stays = site.submit("until [ -e enough ]; do sleep 0.1; done", "/network_address=4,walltime=1", after=(known,))
     remembered = site.state / "spool" / site.nodes[0]
@@ -194,7 +194,7 @@ def fill(ballast):
 
 
 @pytest.mark.parametrize("small_site", [96], indirect=True)
-def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(small_site):
+def test_a_job_can_be_ended_though_the_disk_is_full(small_site):
     site, ballast, reserve = small_site, small_site.state / "ballast", small_site.state / "reserve"
     hog = site.submit("sleep 600", "/network_address=4,walltime=1")
     site.start()
@@ -210,7 +210,7 @@ def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(sm
     site.until(reserve.exists)
 
 
-def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again(small_site, workspace):
+def test_a_job_that_ends_on_a_full_disk_is_over_when_there_is_room(small_site, workspace):
     site, ballast, go = small_site, small_site.state / "ballast", workspace / "go"
     first = site.submit(f"until [ -e {go} ]; do sleep 0.1; done; exit 3", "/network_address=4,walltime=1")
     after = site.submit("exit 0", "/network_address=4,walltime=1")

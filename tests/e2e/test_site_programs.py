@@ -59,7 +59,7 @@ def test_the_sites_own_program_makes_the_group_and_cleans_it(managed, here):
     assert not _GROUP.exists()
 
 
-def test_a_sites_program_that_fails_gives_the_job_back_and_its_node_is_suspected(managed, here):
+def test_a_sites_program_that_fails_suspects_the_node(managed, here):
     script(here / "manager", "exit 3")
     job = managed.submit("true")
     managed.start()

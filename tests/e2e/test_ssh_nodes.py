@@ -17,7 +17,7 @@ ALIVE, SUSPECTED = ResourceState.ALIVE, ResourceState.SUSPECTED
 NODE = "/network_address=1,walltime=1"
 
 
-def test_a_job_goes_on_while_its_node_is_cut_off_and_ends_as_the_same_attempt(workspace, two_users):
+def test_a_job_on_a_cut_off_node_ends_as_the_same_attempt(workspace, two_users):
     with cluster(workspace, two_users[0]) as site:
         cut = site.submit("id -un > cut; until [ -e healed ]; do sleep 0.1; done; echo ran >> cut", NODE)
         other = site.submit("id -un > other", NODE, user=two_users[1])
@@ -36,7 +36,7 @@ def test_a_job_goes_on_while_its_node_is_cut_off_and_ends_as_the_same_attempt(wo
         assert (site.story(other), (site.home / "other").read_text()) == (NORMAL, f"{two_users[1]}\n")
 
 
-def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_its_copy_runs(workspace, two_users):
+def test_after_a_power_cut_the_job_fails_and_its_copy_runs(workspace, two_users):
     with cluster(workspace, two_users[0]) as site:
         job = site.submit("echo ran >> ran; until [ -e healed ]; do sleep 0.1; done", NODE, types=("idempotent",))
         site.start()
@@ -56,7 +56,7 @@ def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_it
         assert (site.home / "ran").read_text() == "ran\nran\n"
 
 
-def test_nodes_that_hang_change_their_key_or_talk_nonsense_are_suspected_and_jobs_run_elsewhere(workspace, two_users):
+def test_jobs_of_broken_nodes_run_elsewhere(workspace, two_users):
     nonsense = "ForceCommand head -c 3000000 /dev/urandom; sleep 600"
     with cluster(workspace, two_users[0], ("", "", nonsense, ""), more={"FINAUD_FREQUENCY": 1}) as site:
         hung, changed, *_ = site.machines

@@ -47,7 +47,7 @@ def test_a_report_that_comes_again_keeps_what_samples_had_added(tx: Tx):
     assert final_usage.totals(final_usage.attempts(kept.detail)).memory_own_peak_bytes == 7
 
 
-def test_counters_that_were_kept_before_attempts_were_told_apart_still_count(tx: Tx):
+def test_counters_from_before_attempts_had_numbers_still_count(tx: Tx):
     job = add_job(tx).id
     accounting.save_summaries(
         tx, [Summary(job_id=job, date=NOW, detail=json.dumps({"nodes": {"n1": {"cpu_seconds_total": 5.0}}}))]

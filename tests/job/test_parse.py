@@ -192,7 +192,7 @@ def test_dates_are_in_the_servers_own_time(monkeypatch):
 
 
 @pytest.mark.parametrize("body", [{"reservation": NOW - 1}, {"reservation": f"{NOW - 1}, {NOW + 1}"}])
-def test_a_reservation_that_should_have_begun_is_taken_as_long_as_something_is_left_of_it(body):
+def test_a_late_reservation_is_taken_while_some_of_it_is_left(body):
     assert taken({"command": "true", **body}).reservation[0] == NOW - 1
 
 

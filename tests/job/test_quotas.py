@@ -116,7 +116,7 @@ def test_a_changed_file_is_read_again(tmp_path):
     ("content", "says"),
     [("{", "not JSON"), ({"quotas": {"*,*": 3}}, "does not say whom"), (None, "cannot be read: No such file")],
 )
-def test_a_changed_file_that_is_bad_is_not_used_and_told_until_it_is_good_again(tmp_path, content, says):
+def test_a_changed_file_that_is_bad_is_reported_and_not_used(tmp_path, content, says):
     path = tmp_path / "quotas.json"
     config = Config(quotas=True, quotas_conf_file=path)
     _write(path, {"quotas": {"*,*,*,/": 4}})

@@ -112,7 +112,7 @@ def test_a_quick_pass_starts_who_fits_behind_2000_members_of_an_array(tx: Tx):
     assert started_by_quick_pass(tx) == [first, other]
 
 
-def test_a_quick_pass_starts_nobody_who_would_delay_members_that_it_did_not_read(tx: Tx):
+def test_a_quick_pass_starts_nobody_who_would_delay_unread_members(tx: Tx):
     [first] = submit_array(tx, "ada", "{core = 0}/core=1,walltime=1:0:0", 1)
     submit_array(tx, "ada", "/core=2,walltime=0:1:0", 2000)
     submit_array(tx, "bob", "/core=1,walltime=2:0:0", 1)

@@ -23,5 +23,5 @@ def test_the_processes_of_all_jobs_of_a_node_stay_below_what_it_allows(counts, t
     assert sum(processes(count, size, together) for count in counts) < together
 
 
-def test_a_job_has_at_most_16384_processes_and_enough_for_a_shell_and_a_program():
+def test_a_job_has_at_most_16384_processes_and_enough_for_a_shell():
     assert (processes(1, 1, 3_145_728), processes(1, 256, 3_000)) == (16_384, 64)

@@ -49,7 +49,7 @@ def test_an_open_quote_is_shown_with_its_line(line, at, expected):
     assert (refusal.value.text, refusal.value.at, refusal.value.expected) == (line, at, expected)
 
 
-def test_too_many_lines_and_too_long_lines_are_refused_before_they_are_split():
+def test_too_many_or_too_long_lines_are_refused_before_the_split():
     with pytest.raises(TooLong, match=r"has 257 #OAR lines; at most 256"):
         directives.scan("#OAR -n x\n" * 257)
     with pytest.raises(TooLong, match=r"is 20003 bytes long; at most 16384"):

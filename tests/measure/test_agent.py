@@ -197,7 +197,7 @@ def test_events_are_counted_anew_when_their_list_changes(agent_of):
         assert agent._sampler._job_sources["perf"].events == ["cache_ll", "emulation_faults"]
 
 
-def test_what_is_settled_at_the_start_or_makes_no_sense_is_refused_and_changes_nothing(agent_of):
+def test_a_refused_change_of_options_changes_nothing(agent_of):
     agent = agent_of()
     before = agent.options
     with running(agent):
@@ -265,7 +265,7 @@ def real_agent():
 
 
 @needs_cgroups
-def test_the_account_comes_from_the_jobs_environment_where_nothing_is_looked_up(real_agent):
+def test_without_a_look_up_the_account_is_that_of_the_environment(real_agent):
     agent, sleep_in = real_agent
     sleep_in("slurm/uid_4000000/job_7/step_batch", SLURM_JOB_ID="7", SLURM_JOB_ACCOUNT="physics")
     agent.sample()

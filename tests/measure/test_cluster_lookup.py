@@ -78,7 +78,7 @@ def test_a_slow_answer_makes_nobody_wait(site_of):
     wait_until(lambda: site.facts("7") is not None, "the answer")
 
 
-def test_a_job_that_nobody_knew_is_asked_for_again_later_and_a_failure_is_told_once(site_of, caplog):
+def test_an_unknown_job_is_looked_up_again_later(site_of, caplog):
     now, answers = [0.0], [OSError("down"), OSError("down"), {"7": JobFacts("ada")}]
 
     def ask(jobs):
@@ -98,7 +98,7 @@ def test_a_job_that_nobody_knew_is_asked_for_again_later_and_a_failure_is_told_o
     assert len(caplog.records) == 1
 
 
-def test_only_names_that_a_manager_knows_are_asked_for_and_what_is_over_is_forgotten(site_of):
+def test_only_a_managers_names_are_looked_up(site_of):
     asked = []
     site = site_of(lambda jobs: asked.extend(jobs) or {})
     site.facts("system.slice")
@@ -230,7 +230,7 @@ def test_slurmdbds_database_says_whose_jobs_they_are(slurm_database: Path):
     assert ask([]) == {}
 
 
-def test_slurm_tells_the_number_of_a_job_whose_cgroup_is_named_by_its_sluid(tmp_path, monkeypatch):
+def test_slurm_names_the_job_of_a_cgroup_with_a_sluid(tmp_path, monkeypatch):
     path = tmp_path / "scontrol"
     path.write_text(f"#!/bin/sh\n{SCRIPTS['scontrol']}\n")
     path.chmod(0o755)

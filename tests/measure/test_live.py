@@ -73,7 +73,7 @@ def test_the_highest_own_memory_of_all_samples_is_kept_until_the_job_ends():
     assert found.ended("n1", 7) == {}
 
 
-def test_a_block_device_that_saw_no_write_does_not_prove_that_there_was_none():
+def test_no_write_on_a_block_device_does_not_prove_there_was_none():
     block = {'block_written_bytes_total{device="a"}': 0.0, A: 5.0}
     assert (live(n1={7: block}).usage(7).written_bytes, live(n1={7: block}).usage(7).read_bytes) == (None, 5.0)
     assert live(n1={7: block | {"written_bytes_total": 0.0}}).usage(7).written_bytes == 0.0

@@ -26,7 +26,7 @@ def told(family, values, before=None, seconds=1.0):
     return {output.key: value for output, value in found}
 
 
-def test_the_portal_gets_nanoseconds_milliwatts_and_percent_as_whole_numbers():
+def test_the_portal_gets_its_units_as_whole_numbers():
     gpu = '{gpu="0",gpu_type="A100",uuid="GPU-1"}'
     values = {'core_cpu_seconds_total{core="3"}': 0.003710825, f"gpu_power_watts{gpu}": 250.5,
               f"gpu_utilization_ratio{gpu}": 0.5, "memory_limit_bytes": 4096, "cpu_seconds_total": 1.0}  # fmt: skip
@@ -91,7 +91,7 @@ def test_every_text_becomes_a_name_of_the_same_length(text):
 
 
 @pytest.mark.parametrize("case", cases("involved_jobs"))
-def test_measurements_of_the_node_say_which_jobs_were_there_and_those_of_a_job_do_not(case):
+def test_node_measurements_name_the_jobs_that_were_there(case):
     running = [job(str(number), {}) for number in case["input"]["running"]]
     of_a_job = "job_id" in case["input"]["measurement"].get("attributes", {})
     assert (None if of_a_job else batch(*running).involved_jobs) == case["expected"]["involved_jobs"]
@@ -116,7 +116,7 @@ def test_every_seed_name_has_the_type_and_unit_the_portal_expects():
 
 
 @pytest.mark.parametrize("family", ["node", "redfish"])
-def test_a_family_of_the_node_has_exactly_the_names_that_the_portal_asks_for(family):
+def test_a_family_of_the_node_has_exactly_the_portals_names(family):
     if not PORTAL.exists():
         pytest.skip("the portal's queries are not here")
     asked = json.loads(PORTAL.read_text())["metrics"]

@@ -119,7 +119,7 @@ def test_an_address_that_is_none_is_refused():
 
 
 @pytest.mark.component("pushgateway")
-def test_a_real_push_gateway_has_the_latest_page_and_nothing_when_the_agent_ends(tmp_path):
+def test_a_push_gateway_has_the_latest_page_and_nothing_at_the_end(tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = ["prometheus-pushgateway", f"--web.listen-address=127.0.0.1:{port}"]

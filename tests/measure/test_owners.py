@@ -29,7 +29,7 @@ def test_the_path_says_the_user_and_the_system_his_name():
     assert JobOwners().owner(place.key, place).uid == str(ME.pw_uid)
 
 
-def test_an_unknown_number_stands_for_the_user_and_an_unknown_name_has_no_number():
+def test_an_unknown_uid_stands_for_the_user():
     owners = JobOwners()
     assert owners.owner(("slurm", "", "1"), CgroupIdentity("slurm", "1", uid=4_000_000)).user == "4000000"
     unknown = owners.owner(("oar2", "", "1"), CgroupIdentity("oar2", "1", user="no-such-user"))

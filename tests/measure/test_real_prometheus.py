@@ -130,7 +130,7 @@ def test_a_job_is_listed_with_all_that_is_known_of_it(measured):
 
 
 @pytest.mark.skipif(not PORTAL.exists(), reason="the portal's queries are not here")
-def test_every_query_of_the_portal_about_jobs_and_gpus_has_an_answer_with_the_labels_it_reads(measured):
+def test_every_portal_query_about_jobs_and_gpus_is_answered(measured):
     _, prometheus, at = measured
     found = answers(prometheus, at, "core", "gpu", filter='cluster="alpha"', job=JOB, job_re=JOB, user="ada",
                     users_re="ada", account="physics", node="127.0.0.1", rate_sje=str(WINDOW))  # fmt: skip

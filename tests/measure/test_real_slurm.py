@@ -153,7 +153,7 @@ def value(text, name, job, **labels):
     return sum(float(line.split()[-1]) for line in lines)
 
 
-def test_a_job_of_a_real_slurm_is_measured_under_its_owners_name_and_vanishes_with_it(slurm, agent):
+def test_a_job_of_a_real_slurm_has_its_owners_name(slurm, agent):
     (slurm.folder / "job.sh").write_text(SCRIPT)
     submitted = slurm.run("sbatch", f"--account={ACCOUNT}", "--job-name=wave", "--ntasks=2", "--mem=400",
                           "--output=/dev/null", str(slurm.folder / "job.sh"), user=USER)  # fmt: skip

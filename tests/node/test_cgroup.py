@@ -62,7 +62,7 @@ def test_mounts_are_read_by_controller():
     }
 
 
-def test_cpu_numbers_of_pretended_nodes_are_taken_modulo_the_cpus_there_are():
+def test_cpu_numbers_of_pretended_nodes_are_taken_modulo():
     assert select_cpus((1, 3, 9), [0, 1, 2, 5], pretended=True) == [1, 5]
     assert select_cpus((), [4, 5], pretended=True) == [4, 5]
 

@@ -67,7 +67,7 @@ def _refuse(*_):
     raise OSError(errno.EPERM, "Operation not permitted")
 
 
-def test_where_the_kernel_takes_no_programs_devices_are_missing_and_jobs_run(tree, monkeypatch):
+def test_where_the_kernel_takes_no_programs_jobs_still_run(tree, monkeypatch):
     monkeypatch.setattr(devices, "_loaded", _refuse)
     driver = V2Driver(str(tree), "n1")
     assert driver.missing == ("devices",)

@@ -47,7 +47,7 @@ def test_giving_back_what_was_not_held_changes_nothing(file):
     assert [path.name for path in file.parent.iterdir()] == ["ada"]
 
 
-def test_who_is_kept_for_a_node_is_found_again_with_what_a_power_cut_emptied(file, tmp_path):
+def test_a_nodes_spool_is_found_again_after_a_power_cut(file, tmp_path):
     logind.add_line(str(file), "oarlock n1 7.1")
     logind.add_line(str(file), "oarlock n1-b 8.1")
     (tmp_path / "bob").touch()

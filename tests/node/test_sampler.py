@@ -259,7 +259,7 @@ def test_a_real_job_is_measured_as_it_is(groups, sampler_of):
 
 
 @needs_cgroups
-def test_kept_files_tell_the_end_of_a_job_even_when_its_path_is_there_again(groups):
+def test_kept_files_show_the_end_of_a_job_whose_path_is_back(groups):
     meter, errors = JobProbes(job_at(groups.make("oar/ada_7"))), Counter()
     meter.refresh([CpuSource(), MemorySource()], errors)
     assert meter.read(0, errors)["cpu_seconds_total"] == 0
@@ -320,7 +320,7 @@ def test_a_step_is_measured_in_a_hierarchy_where_it_appears_late(tmp_path, sampl
     assert values_of(sampler.sample(1), "9")['step_memory_usage_bytes{step="0"}'] == 4096
 
 
-def test_open_files_of_a_job_that_goes_idle_are_never_older_than_30_seconds(tmp_path, sampler_of):
+def test_open_files_of_an_idle_job_are_at_most_30_seconds_old(tmp_path, sampler_of):
     files = {"cpuacct/oar/ada_7/cpuacct.usage": "0\n", "cpuacct/oar/ada_7/cgroup.procs": "10\n",
              "proc/10/stat": f"10 (app) S 1 {' '.join(['0'] * 50)}\n"}  # fmt: skip
     trees = tree(tmp_path, {name: text for name, text in files.items() if name.startswith("cpuacct")})
@@ -340,7 +340,7 @@ def test_open_files_of_a_job_that_goes_idle_are_never_older_than_30_seconds(tmp_
     assert max(ages) <= 30
 
 
-def test_a_foreign_cgroup_that_stays_empty_ends_its_series_and_counts_as_left_over(tmp_path, sampler_of):
+def test_a_foreign_cgroup_that_stays_empty_ends_its_series(tmp_path, sampler_of):
     at = "cpuacct/slurm/uid_7/job_9"
     trees = tree(tmp_path, {f"{at}/cpuacct.usage": "5\n", f"{at}/step_0/cgroup.procs": "10\n", f"{at}/cgroup.procs": "",
                             "cpuacct/oarlock/n1/ada_8/cgroup.procs": ""})  # fmt: skip
@@ -361,7 +361,7 @@ def test_a_foreign_cgroup_that_stays_empty_ends_its_series_and_counts_as_left_ov
 
 
 @needs_cgroups
-def test_without_descriptors_the_newest_job_loses_its_series_and_nobody_else(groups, sampler_of):
+def test_without_descriptors_only_the_newest_job_loses_its_series(groups, sampler_of):
     for number in (1, 2):
         groups.make(f"slurm/uid_7/job_{number}")
     sampler = sampler_of(groups.hierarchies, CpuSource(), MemorySource(), StepSource())
@@ -380,7 +380,7 @@ def test_without_descriptors_the_newest_job_loses_its_series_and_nobody_else(gro
     assert set(values_of(sampler.sample(801), "3")) == before["1"], "it has them when there are descriptors again"
 
 
-def test_a_job_of_too_many_processes_gives_its_descriptors_back_to_the_others(tmp_path, sampler_of):
+def test_a_job_of_too_many_processes_gives_its_descriptors_back(tmp_path, sampler_of):
     stat = f"10 (app) S 1 {' '.join(['0'] * 50)}\n"
     recorded(tmp_path, {f"proc/{pid}/stat": stat for pid in range(10, 210)})
     pids = "".join(f"{pid}\n" for pid in range(10, 210))

@@ -99,7 +99,7 @@ def test_a_node_knows_its_own_jobs_in_a_scope_and_by_hand_and_nobody_elses():
     assert [bool(known.match(path)) for path in paths] == [True, True, False]
 
 
-def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(node):
+def test_groups_are_made_in_the_scope_that_systemd_removes(node):
     at = Path(f"{TREE}{drivers.scope_path(node)}")
     at.mkdir(parents=True)
     driver = detect(node, CgroupMounts({}, TREE))

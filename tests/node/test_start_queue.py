@@ -40,7 +40,7 @@ def test_so_many_begin_at_once_and_another_for_each_that_is_settled(starting):
     assert (begun(starting, 10.03), starting.wait(10.03)) == ([4, 5], None)
 
 
-def test_what_takes_its_time_to_begin_keeps_the_others_waiting_for_a_second_at_most(starting):
+def test_a_slow_start_holds_others_for_a_second_at_most(starting):
     assert begun(starting, 10.0) == [1, 2]
     assert (begun(starting, 10.9), starting.wait(10.9)) == ([], pytest.approx(0.1))
     assert begun(starting, 10.0 + LONGEST) == [3, 4]

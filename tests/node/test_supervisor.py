@@ -56,7 +56,7 @@ def supervisor(tmp_path):
     os.close(waking)
 
 
-def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_once(supervisor):
+def test_a_child_that_closes_its_socket_is_seen_at_once(supervisor):
     news, telling = os.pipe()
     supervisor._children = Told(news)
     supervisor._ending, supervisor._stderr = False, 99

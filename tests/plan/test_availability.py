@@ -75,7 +75,7 @@ def test_a_sleeping_node_is_not_planned_past_its_date():
     assert places(planned(sleeping, asks(1, "nodes=2", walltime=500), wake_up=True))[1][0] == 0
 
 
-def test_a_job_that_never_fits_between_dates_is_not_planned_for_the_end_of_time():
+def test_a_job_that_never_fits_between_dates_is_not_planned():
     sleeping = table(*node("a", 2, **ASLEEP))
     plan = planned(sleeping, *(asks(at, "nodes=1", walltime=900) for at in (1, 2)), wake_up=True)
     assert obstacles(plan) == {1: "unavailable", 2: "unavailable"}

@@ -86,7 +86,7 @@ TOLD = st.tuples(st.sampled_from(TEXTS), st.integers(1, 4), st.integers(1, 99))
 
 
 @given(st.lists(st.sampled_from(TEXTS)), st.lists(TOLD, max_size=12))
-def test_in_whatever_order_shapes_come_each_knows_what_was_told_of_all_easier_ones(met, told):
+def test_each_shape_knows_the_bounds_of_all_easier_ones(met, told):
     bounds = SearchBounds()
     for text in met:
         bounds.at(FITS[text], 1)
@@ -132,7 +132,7 @@ class Wish:
     of_nodes: bool = False
 
 
-def test_a_shape_is_compared_with_each_of_the_others_once_in_each_direction():
+def test_a_shape_is_compared_once_with_each_of_the_others():
     bounds, of, many = SearchBounds(), Counted(), 50
     for nodes in range(many):
         bounds.at(Wish(Demand(of, (nodes, many - nodes))), 1)

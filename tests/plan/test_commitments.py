@@ -66,7 +66,7 @@ def test_never_two_exclusive_jobs_on_a_resource_at_one_instant(drawn):
 
 @thoroughly
 @given(snapshots())
-def test_never_does_a_job_start_where_another_starts_or_runs_unless_they_share(drawn):
+def test_no_job_starts_where_another_runs_unless_they_share(drawn):
     plan, slow = plan_of(*drawn), reference_of(drawn)
     starting = [occupation for job, occupation in planned_stays(drawn, plan, slow).items() if job in plan.start]
     held = zip(drawn[0].placed, slow.occupations, strict=True)
@@ -133,7 +133,7 @@ def test_the_same_snapshot_always_gives_the_same_plan(drawn):
 
 @thoroughly
 @given(snapshots(), st.integers(1, 4))
-def test_a_pass_that_ran_out_of_time_and_is_gone_on_with_ends_as_if_it_had_not(drawn, looks):
+def test_a_pass_that_ran_out_of_time_ends_as_if_it_had_not(drawn, looks):
     # A queue that keeps dates knows more when it goes on: what those were told whom its first jobs wait for.
     queues = [replace(queue, policy=DEFAULT.policy) if queue.keeps_dates else queue for queue in drawn[0].queues]
     drawn = replace(drawn[0], queues=tuple(queues)), drawn[1]
@@ -159,7 +159,7 @@ def clock(looks: int):
 
 @thoroughly
 @given(snapshots(), st.integers(0, 9), st.sampled_from(["colour", "network_address"]))
-def test_a_job_that_raises_is_set_aside_and_the_others_are_planned_as_if_it_were_not_there(drawn, at, level):
+def test_a_job_that_raises_is_set_aside_and_others_are_planned(drawn, at, level):
     snapshot, asked = drawn
     asked = replace(asked, depth=None, always_assigned=())
     # Where nobody passes those before, a job is not looked at, be it bad or good.

@@ -43,7 +43,7 @@ def test_inner_jobs_stand_in_each_others_way():
     assert places(plan) == {2: (0, (3, 4)), 3: (100, (3, 4))}
 
 
-def test_an_inner_job_waits_for_a_container_that_is_planned_and_starts_when_it_runs():
+def test_an_inner_job_starts_when_its_container_runs():
     jobs = (
         runs(9, range(1, 9), NOW + 40),
         asks(1, "nodes=2", types=ROOM),

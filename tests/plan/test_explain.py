@@ -110,7 +110,7 @@ BLOCKED = (
 )
 
 
-def test_a_job_that_is_promised_no_date_hears_who_comes_first_and_what_would_start():
+def test_a_job_without_a_date_is_told_who_comes_first():
     assert under("easy", 3, cluster(2, 2), *BLOCKED) == WaitReason(
         3,
         Obstacle.FAR_BACK,
@@ -131,7 +131,7 @@ def test_where_nobody_passes_nothing_smaller_would_start():
     )
 
 
-def test_a_job_that_waits_for_another_is_promised_no_date_where_dates_are_few():
+def test_a_dependent_job_is_promised_no_date_where_dates_are_few():
     waits = asks(2, "nodes=1", after=(Dependency(1, JobState.RUNNING),))
     reason = under("easy", 2, cluster(2, 1), runs(1, [1], until=NOW + 600), waits)
     assert (reason.obstacle, reason.says) == (
@@ -322,7 +322,7 @@ def _at(snap: Snapshot, plan: Plan, instant: int, settings: PlanSettings) -> Sna
     return structs.replace(snap, waiting=waiting, placed=placed)
 
 
-def test_several_groups_cannot_be_counted_so_the_reason_is_told_without_numbers():
+def test_the_reason_for_several_groups_has_no_numbers():
     reason = why(1, cluster(1, 2), asks(1, "nodes=1+nodes=1"))
     assert reason.says == "needs 1 node and 1 node; the cluster never has what it asks for, even empty"
 
@@ -349,7 +349,7 @@ def test_a_node_that_is_awake_too_shortly_is_kept_for_nobody():
     )
 
 
-def test_a_place_that_was_promised_is_kept_though_nobody_is_in_the_way_any_more():
+def test_a_promised_place_is_kept_though_the_way_is_free():
     asked, settings = asks(2, "nodes=1"), PlanSettings(security_time=0)
     busy = make_plan(snapshot(cluster(1, 1), runs(1, [1], until=NOW + 50), asked), now=NOW, settings=settings)
     made = begin_pass(snapshot(cluster(1, 1), asked), now=NOW, settings=settings)

@@ -350,7 +350,7 @@ def test_a_node_that_was_not_woken_by_its_date_is_counted_on_no_longer():
     assert (plan.wake, places(plan), obstacles(plan)) == ((), {}, {2: "unavailable", 3: "unavailable"})
 
 
-def test_as_many_dates_are_promised_as_the_policy_has_though_nobody_can_start():
+def test_as_many_dates_are_promised_as_the_policy_has():
     jobs = [asks(number, "nodes=1", walltime=50) for number in (2, 3, 4)]
     made = living(cluster(1, 1), runs(1, [1], NOW + 100), *jobs, policy="depth-2")
     assert places(made.decide()) == {}

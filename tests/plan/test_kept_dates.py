@@ -68,7 +68,7 @@ def test_who_follows_a_job_that_began_late_follows_it_late_and_not_last():
     assert {n: start for n, (start, _) in places(planned(slipped)).items()} == {2: 103, 3: 203, 4: 303, 5: 403}
 
 
-def test_who_needs_only_what_everybody_has_keeps_its_date_and_those_who_wait_for_it_theirs():
+def test_a_job_of_always_assigned_resources_keeps_its_date():
     always = structs.replace(QUIET, always_assigned=("frontend",))
     resources = table(*node("n1", 1), {"type": "frontend", "network_address": "front"})
     asked = [
@@ -144,7 +144,7 @@ def test_nobody_is_told_later_when_nothing_happened_but_an_early_end(r: Random):
             assert second.placements[job.job_id].start <= first.placements[job.job_id].start
 
 
-def test_a_job_whose_shape_no_longer_means_anything_is_promised_nothing_and_set_aside():
+def test_a_job_whose_shape_lost_its_meaning_is_set_aside():
     first = planned(snapshot(cluster(1, 1), runs(1, [1], NOW + 100), asks(2, "nodes=1"), queues=KEEPS))
     odd = snapshot(cluster(1, 1), runs(1, [1], NOW + 100), asks(2, "colour=1"), asks(3, "nodes=1"), queues=KEEPS)
     plan = planned(structs.replace(odd, promised=promised(first)))

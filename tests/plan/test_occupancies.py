@@ -44,7 +44,7 @@ def occupation(start, stop, resources):
     return Occupation(NOW + start, NOW + stop, resources)
 
 
-def test_a_stay_is_shown_to_those_it_is_in_the_way_of_before_and_after_they_ask():
+def test_a_stay_is_shown_to_those_it_is_in_the_way_of():
     made = board(cluster(1, 4))
     early = made.occupancy(ORDINARY)
     made.settle(1, ADA, occupation(0, 10, 0b0011), found_in=made.occupancy(ADA))
@@ -64,7 +64,7 @@ def test_a_stay_can_be_taken_away_again():
     assert made.settled == {}
 
 
-def test_reservations_to_come_may_count_on_what_is_away_and_others_on_what_can_be_woken():
+def test_reservations_count_on_what_is_away_jobs_on_what_wakes():
     rows = [*node("a", 1), *node("b", 1, state="Absent", cm_availability=NOW + 50), *node("c", 1, state="Suspected")]
     made = board(table(*rows), wake_up=True)
     free = {

@@ -48,7 +48,7 @@ def test_a_stay_added_later_is_seen_by_both_timelines():
     assert (room.find("nodes=2", 10), room.find("core=4", 10)) == ((40, (1, 2, 3, 4)), (40, (1, 2, 3, 4)))
 
 
-def test_whole_nodes_are_told_apart_from_cores_and_licences_of_the_same_number():
+def test_whole_nodes_differ_from_cores_of_the_same_number():
     room = Room(table(*(row for name in "abcd" for row in node(name, 4)), *licences(1)))
     room.add(1, 0, 60, [8])
     assert room.find("nodes=1", 10) == (0, (1, 2, 3, 4))
@@ -63,7 +63,7 @@ def test_a_search_may_begin_later_and_then_says_nothing_of_earlier():
     assert room.find("core=1", 10) == (0, (1,))
 
 
-def test_groups_that_want_the_same_are_tried_at_every_instant_since_less_can_be_better():
+def test_groups_that_want_the_same_are_tried_at_every_instant():
     rows = [*node("a", 2, mem=2), *node("b", 2, mem=1), *node("c", 1, mem=1)]
     room = Room(table(*rows))
     asked = "nodes=1+{mem = 2}/core=1"  # the first group takes node a as long as it is free, and with it all memory
@@ -104,7 +104,7 @@ def test_what_others_share_stays_taken_when_one_of_them_leaves():
     assert room.find("core=1", 5) == (0, (1,))
 
 
-def test_resources_that_are_away_do_not_come_back_with_the_job_that_leaves_them():
+def test_absent_resources_do_not_come_back_with_their_job():
     room = Room(cluster(2, 2), away=[1])
     room.add(1, 0, 50, [1, 2])
     assert (room.find("core=1", 5), room.find("nodes=1", 5)) == ((0, (3,)), (0, (3, 4)))
@@ -141,7 +141,7 @@ def test_free_room_between_two_instants_is_told_in_units_of_the_shape():
     assert room.layout.ids_of(room.occupancy.free_resources(NOW, NOW + 11)) == (1, 2, 4)
 
 
-def test_that_there_is_never_a_place_is_remembered_until_something_is_given_back():
+def test_no_place_is_remembered_until_something_is_given_back():
     room = Room(cluster(1, 2))
     room.add(1, 0, FOREVER, [1])
     assert [room.find("core=2", 5), room.find("core=2", 5)] == [None, None]

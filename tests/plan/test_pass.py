@@ -84,7 +84,7 @@ def test_jobs_of_a_queue_that_is_not_served_are_told_so(queues, detail):
     assert (obstacles(plan), plan.unplaced[1].detail) == ({1: "queue stopped"}, detail)
 
 
-def test_of_moldable_jobs_the_alternative_that_ends_first_wins_and_the_first_given_on_equality():
+def test_of_moldable_alternatives_the_one_that_ends_first_wins():
     busy = runs(1, [1, 2], NOW + 30)
     plan = planned(ONE, busy, asks(2, "core=4", "core=2", walltime=[50, 81]))
     assert plan.placements[2] == Placement(2, 20, NOW + 30, NOW + 80, 0b1111)
@@ -154,13 +154,13 @@ def test_a_bad_job_is_set_aside_with_an_event_and_hurts_nobody_else():
     )
 
 
-def test_a_running_job_with_a_bad_type_holds_its_resources_and_hurts_nobody():
+def test_a_running_job_with_a_bad_type_holds_its_resources():
     odd = runs(1, [1], NOW + 50, types=("timesharing=odd",))
     plan = planned(ONE, odd, asks(2, "core=4"), asks(3, "core=2", types=("timesharing",)))
     assert places(plan) == {2: (50, (1, 2, 3, 4)), 3: (150, (1, 2))}
 
 
-def test_when_time_runs_out_the_rest_waits_for_the_next_pass_which_goes_on_there():
+def test_when_time_runs_out_the_next_pass_goes_on_there():
     asked = snapshot(ONE, *(asks(at, "core=4") for at in (1, 2, 3)))
     first = make_plan(asked, now=NOW, settings=PlanSettings(security_time=0), out_of_time=calls(2))
     assert (places(first), obstacles(first)) == ({1: (0, (1, 2, 3, 4))}, {2: "out of time", 3: "out of time"})
@@ -171,7 +171,7 @@ def test_when_time_runs_out_the_rest_waits_for_the_next_pass_which_goes_on_there
     assert not second.unfinished
 
 
-def test_what_an_unfinished_pass_gave_is_kept_even_if_a_better_place_has_come_up():
+def test_what_an_unfinished_pass_gave_is_kept():
     busy = snapshot(ONE, runs(9, [1, 2, 3, 4], NOW + 50), asks(1, "core=1"), asks(2, "core=1"))
     first = make_plan(busy, now=NOW, settings=PlanSettings(security_time=0), out_of_time=calls(2))
     quiet = snapshot(ONE, asks(1, "core=1"), asks(2, "core=1"))
@@ -205,7 +205,7 @@ def test_a_place_is_not_kept_against_a_dependency():
     assert places(make_plan(running, now=NOW, settings=settings, previous=first)) == {1: (30, (1,))}
 
 
-def test_no_reservation_of_a_lesser_queue_is_answered_before_better_jobs_had_their_time():
+def test_lesser_reservations_wait_for_jobs_of_better_queues():
     asked = snapshot(ONE, asks(1, "core=1"), asks(2, "core=4"), reserves(3, "core=4", NOW, queue="besteffort"))
     plan = make_plan(asked, now=NOW, settings=PlanSettings(security_time=0), out_of_time=calls(2))
     assert obstacles(plan) == {2: "out of time", 3: "out of time"}

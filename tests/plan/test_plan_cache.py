@@ -170,7 +170,7 @@ def _is_bound(job: WaitingJob | PlacedJob) -> bool:
 
 @settings(max_examples=200)
 @given(st.randoms(use_true_random=False))
-def test_whatever_happened_to_a_small_cluster_the_kept_plan_is_that_of_the_snapshot(r: Random):
+def test_the_kept_plan_of_a_small_cluster_is_the_snapshots(r: Random):
     site = Site(*small(r), r)
     for _ in range(8):
         site.happen()
@@ -180,7 +180,7 @@ def test_whatever_happened_to_a_small_cluster_the_kept_plan_is_that_of_the_snaps
 
 @pytest.mark.parametrize("policy", ["easy", "fcfs", "depth-4-sjbf", FAIR])
 @pytest.mark.parametrize("build", list(MEDIUM)[::2])
-def test_whatever_happened_to_a_larger_cluster_the_kept_plan_is_that_of_the_snapshot(build, policy):
+def test_the_kept_plan_of_a_larger_cluster_is_the_snapshots(build, policy):
     r = Random(11)
     drawn, how = medium(r, build)
     site = Site(structs.replace(drawn, queues=(structs.replace(drawn.queues[0], policy=policy),)), how, r)

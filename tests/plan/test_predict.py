@@ -35,7 +35,7 @@ def plan(resources, *jobs, recent=None, queue=EASY, now=NOW):
         (100, (0, 1), 1),
     ],
 )
-def test_a_job_is_expected_to_take_the_mean_of_two_and_no_more_than_it_asks_for(walltime, past, expected):
+def test_a_prediction_is_the_mean_of_two_within_the_walltime(walltime, past, expected):
     assert predict.predicted(walltime, past) == expected
 
 
@@ -57,7 +57,7 @@ def test_policies_predict_unless_they_keep_dates():
     ]  # fmt: skip
 
 
-def test_jobs_start_in_holes_that_only_a_prediction_makes_and_are_ended_when_their_time_is_over():
+def test_jobs_start_in_holes_that_only_a_prediction_makes():
     jobs = (runs(9, [1], NOW + 500), asks(1, "core=2", walltime=100), asks(2, "core=1", walltime=900, user="bob"))
     found = plan(cluster(1, 2), *jobs, recent={"bob": (40, 60)})
     assert found.start == (2,)

@@ -102,7 +102,7 @@ def test_qualities_of_service_and_projects_are_worth_what_the_site_says():
     assert (found[1].total, found[2].total, found[2].terms[0].says) == (pytest.approx(1.1), 0, "tin")
 
 
-def test_the_job_for_which_most_speaks_is_planned_first_and_the_older_on_equality():
+def test_the_job_with_the_highest_priority_is_planned_first():
     jobs = [asks(1, "core=4", user="ada"), asks(2, "core=4", user="bob"), asks(3, "core=4", user="ada")]
     usage = {"default": Usage(decayed_by_user={"ada": 9.0, "bob": 1.0})}
     shot = snapshot(cluster(1, 4), *jobs, queues=(MULTI,), usage=usage)

@@ -173,7 +173,7 @@ def test_a_job_that_is_forgotten_is_counted_no_more():
     assert broken_quota([limit], NOW, 10, QuotaUse(2, 1, 20)) == ""
 
 
-def test_what_is_used_of_each_rule_is_told_with_everybodys_part_the_largest_first():
+def test_the_use_of_each_rule_is_listed_by_user_largest_first():
     each, together, unused = rule("*,*,*,/", resources=9), rule("*,*,*,*", jobs=9), rule("*,*,*,eve", jobs=1)
     ada, bob, guest = runs(1, [1, 2], NOW), runs(2, [3, 4, 5], NOW, user="bob"), runs(3, [6], NOW)
     present = [

@@ -40,7 +40,7 @@ def test_a_reservation_is_accepted_at_the_asked_date():
     assert (places(plan), plan.accept, plan.refuse, plan.start) == ({1: (50, (1, 2, 3))}, (1,), (), ())
 
 
-def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be():
+def test_a_reservation_whose_date_is_taken_names_another_date():
     plan = planned(ONE, reserved(1, [1, 2], NOW + 20, NOW + 90), reserves(2, "core=3", NOW + 50))
     taken = "the date is taken; it could start 0:00:40 later"
     assert plan.unplaced == {2: Unplaced(2, Obstacle.CONFLICT, taken, earliest=NOW + 90)}
@@ -65,7 +65,7 @@ def test_only_the_first_alternative_of_a_reservation_counts():
     assert obstacles(planned(ONE, asked)) == {1: "too big"}
 
 
-def test_reservations_are_answered_before_the_jobs_of_their_queue_and_after_those_of_better_ones():
+def test_reservations_come_before_the_jobs_of_their_queue():
     plan = planned(ONE, asks(1, "core=4", walltime=60), reserves(2, "core=1", NOW + 10))
     assert places(plan) == {2: (10, (1,)), 1: (110, (1, 2, 3, 4))}
     plan = planned(ONE, reserves(1, "core=1", NOW + 10, queue="besteffort"), asks(2, "core=4", walltime=60))
@@ -102,7 +102,7 @@ def test_a_reservation_waits_for_missing_resources_for_a_while():
     assert (plan.start, plan.refuse) == ((), ())
 
 
-def test_a_reservation_then_starts_with_what_is_there_and_ends_when_it_was_to_end():
+def test_a_late_reservation_starts_with_what_is_there():
     away = table(*node("a", 2), *node("b", 2, state="Suspected"))
     plan = planned(away, reserved(1, [2, 3], NOW - 300, NOW + 500), reservation_patience=300)
     assert plan.placements == {1: Placement(1, 10, NOW, NOW + 500, 0b10)}
@@ -131,7 +131,7 @@ def test_resources_that_no_longer_exist_are_missing_too():
     assert plan.events[0].description == "2 resources of job 1 are missing"
 
 
-def test_a_reservation_waits_for_a_job_that_overstays_however_long_it_takes():
+def test_a_reservation_waits_for_a_job_that_overstays():
     plan = planned(ONE, runs(1, [1], NOW - 5), reserved(2, [1, 2], NOW - 400, NOW + 100))
     assert (obstacles(plan), plan.start) == ({2: "unavailable"}, ())
 
@@ -153,7 +153,7 @@ HALF_AWAY = table(*node("n1", 1), *node("n2", 1), *node("n2", 1, state="Absent",
 """Of n2, one core is ready and one is away: it is a whole node only among those that may be back."""
 
 
-def test_groups_that_leave_each_other_nothing_of_all_resources_may_do_so_of_those_that_are_ready():
+def test_groups_may_leave_each_other_nothing_of_what_is_ready():
     plan = planned(HALF_AWAY, reserves(1, "nodes=BEST+core=1", NOW + 50))
     assert (places(plan), plan.accept) == ({1: (50, (1, 2))}, (1,))
 
@@ -165,7 +165,7 @@ def test_the_date_that_is_told_instead_is_one_that_would_be_accepted():
     assert planned(HALF_AWAY, taken, reserves(2, "nodes=BEST+core=1", NOW + 90)).accept == (2,)
 
 
-def test_what_only_the_ready_resources_allow_and_a_quota_does_not_is_told_as_the_quota():
+def test_a_quota_is_named_where_resources_would_allow_it():
     few = {"quotas": (QuotaRule("*", "*", "*", "*", resources=1),)}
     plan = planned(HALF_AWAY, reserves(1, "nodes=BEST+core=1", NOW + 50), given=few)
     says = "the quota `*,*,*,*` is 1 resource at once; it asks for 2"

@@ -261,7 +261,7 @@ def test_those_who_are_there_leave_one_after_the_other(kind, leaving):
 
 
 @given(changes, instants, changes)
-def test_the_past_is_forgotten_and_copies_kept_in_blocks_as_in_a_plain_timeline(told, now, more):
+def test_a_timeline_in_blocks_forgets_and_copies_as_a_plain_one(told, now, more):
     plain, blocks = applied(Timeline, told)[0], applied(Blocks, told)[0]
     kept = blocks.copy()
     for timeline in (plain, blocks):

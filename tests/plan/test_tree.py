@@ -28,7 +28,7 @@ def test_a_vertex_is_a_value_below_the_value_above():
     )
 
 
-def test_below_the_last_level_all_resources_are_wanted_unless_they_are_counted_themselves():
+def test_below_the_last_level_all_resources_are_wanted():
     assert tree(("network_address", 2)).children[1] == Vertex(B, ALL)
     assert tree(("network_address", 2), ("resource_id", 1)).children[1] == Vertex(B, 1)
     assert tree(("resource_id", 3)) == Vertex(LAYOUT.everything, 3)

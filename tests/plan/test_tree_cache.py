@@ -28,7 +28,7 @@ def asked(layout, *levels):
         [("switch", ALL), ("network_address", BEST), ("cpu", BESTHALF)],
     ],
 )
-def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_tree_takes(levels):
+def test_a_request_cut_into_nodes_takes_what_the_tree_takes(levels):
     layout = laid(SWITCHES)
     quick = asked(layout, *levels)
     assert quick._nodes

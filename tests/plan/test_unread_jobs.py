@@ -94,7 +94,7 @@ def test_who_does_not_start_behind_unread_jobs_gets_no_date():
     assert set(plan.placements) & {2, 3} == {2}
 
 
-def test_who_takes_all_it_can_get_is_left_to_a_whole_pass_behind_unread_jobs():
+def test_a_greedy_job_behind_unread_ones_waits_for_a_whole_pass():
     there = "{network_address = 'n02'}/core=1"
     jobs = asks(2, there, unread=100), asks(3, "nodes=BEST")
     assert starts(*jobs) == (2,)

@@ -66,7 +66,7 @@ def test_a_reservation_into_a_window_is_refused_and_told_when_it_could_be():
     assert plan.unplaced[1].detail == "the date is taken (maintenance `cooling`); it could start 0:00:50 later"
 
 
-def test_a_best_effort_job_does_not_run_into_a_window_though_a_short_hole_is_sought_for_it():
+def test_a_best_effort_job_does_not_run_into_a_window():
     lazy = {"types": ("besteffort",), "queue": "besteffort"}
     plan = drained(asks(1, "nodes=2", walltime=100, **lazy), asks(2, "nodes=2", walltime=100, **lazy),
                    asks(3, "nodes=1", walltime=40, **lazy), besteffort_duration=30)  # fmt: skip
@@ -93,7 +93,7 @@ def test_why_names_no_window_where_another_job_is_the_reason():
     assert told.says == "needs 4 nodes for 1:00:00; 3 are free now, the fourth when job 1 ends in 0:03:20"
 
 
-def test_why_names_the_window_after_which_a_job_starts_though_others_run_now():
+def test_why_names_the_window_after_which_a_job_starts():
     jobs = (runs(1, [3, 4], NOW + 40), asks(2, "nodes=4", walltime=3600))
     told = explained(2, *jobs)
     assert told.says == (
@@ -126,7 +126,7 @@ def test_why_names_no_window_that_is_far_away():
     assert told.obstacle == "busy"
 
 
-def test_a_best_effort_job_on_a_node_that_is_gone_after_a_window_has_no_place():
+def test_a_best_effort_job_has_no_place_where_its_node_is_gone():
     rows = cluster(1, 1, state="Absent", cm_availability=NOW + 90)
     lazy = asks(1, "nodes=1", walltime=60, types=("besteffort",), queue="besteffort")
     given_limits = {
@@ -178,7 +178,7 @@ def test_a_job_starts_no_earlier_than_it_asked_to():
     assert places(plan) == {1: (30, (1, 2)), 2: (0, (3, 4))}
 
 
-def test_a_job_that_could_not_keep_its_deadline_has_no_place_and_is_given_up_when_it_is_too_late():
+def test_a_job_that_cannot_keep_its_deadline_is_given_up():
     busy = runs(9, range(1, 9), NOW + 40)
     plan = planned(FOUR, busy, asks(1, "nodes=1", walltime=60, deadline=NOW + 100),
                    asks(2, "nodes=1", walltime=60, deadline=NOW + 99),
@@ -193,7 +193,7 @@ def test_an_alternative_that_keeps_the_deadline_is_chosen():
     assert places(plan) == {1: (0, (3, 4, 5, 6))}
 
 
-def test_who_moves_up_into_the_room_of_a_job_that_ended_obeys_windows_and_quotas():
+def test_a_job_that_moves_up_obeys_windows_and_quotas():
     lazy = {"types": ("besteffort",), "queue": "besteffort"}
     shot = snapshot(
         FOUR,

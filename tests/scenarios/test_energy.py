@@ -31,7 +31,7 @@ def sleepy(make):
     return cluster
 
 
-def test_a_node_with_nothing_to_do_sleeps_and_one_without_a_date_never_does(sleepy):
+def test_an_idle_node_sleeps_and_one_without_a_date_never_does(sleepy):
     sleepy.pass_time(90)
     assert (sleepy.slept, sleepy.states()) == ([], {"node1": _UP, "node2": _UP})
     sleepy.pass_time(1000)
@@ -87,7 +87,7 @@ def test_a_sleeping_node_is_woken_for_a_job_and_runs_it_when_it_answers(sleepy):
     assert sleepy.states() == {"node1": _UP, "node2": _UP}
 
 
-def test_a_woken_node_that_does_not_come_back_in_time_is_suspected_until_it_answers(sleepy):
+def test_a_woken_node_that_stays_away_is_suspected(sleepy):
     sleepy.pass_time(120)
     job = sleepy.submit("sleep 10", "/network_address=2,walltime=1")
     sleepy.pass_time(50)
@@ -142,7 +142,7 @@ def test_packed_jobs_leave_other_nodes_asleep(make):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))])
-def test_no_node_with_a_job_planned_within_the_notice_is_put_to_sleep_and_all_jobs_run(make, seed):
+def test_no_node_with_a_job_planned_soon_is_put_to_sleep(make, seed):
     chance = random.Random(seed)
     cluster = make(
         nodes=4,

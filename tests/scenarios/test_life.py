@@ -78,7 +78,7 @@ def test_killing_what_does_not_exist_or_is_over_is_refused_in_a_sentence(cluster
     ]
 
 
-def test_a_job_that_does_not_end_when_told_is_given_up_and_its_node_suspected(cluster):
+def test_a_job_that_does_not_end_is_given_up(cluster):
     job = cluster.submit("sleep 9999 deaf")
     cluster.nodes["node1"].runs[job, 1].ends = None
     cluster.kill(job)
@@ -114,7 +114,7 @@ def test_a_suspended_job_stands_still_and_its_walltime_with_it(cluster):
     assert cluster.job(job).stop == BEGIN + 10 + 1000 + 30
 
 
-def test_a_job_that_cannot_be_suspended_is_ended_and_its_node_serves_others(cluster):
+def test_a_job_that_cannot_be_suspended_is_ended(cluster):
     job = cluster.submit("sleep 100")
     cluster.nodes["node1"].refuses_to_stop = True
     cluster.hold(job, running=True)
@@ -212,7 +212,7 @@ def test_a_reservation_is_acknowledged_and_starts_at_its_date(cluster):
     assert cluster.job(small).start > BEGIN + 100
 
 
-def test_a_reservation_without_a_command_keeps_its_resources_until_its_time_is_over(cluster):
+def test_a_reservation_without_a_command_keeps_its_resources(cluster):
     job = cluster.submit(
         "", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:5:0"
     )
@@ -223,7 +223,7 @@ def test_a_reservation_without_a_command_keeps_its_resources_until_its_time_is_o
     assert (cluster.job(job).state, cluster.job(job).stop) == (JobState.TERMINATED, BEGIN + 399)
 
 
-def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be(cluster):
+def test_a_reservation_whose_date_is_taken_names_another_date(cluster):
     cluster.submit("sleep 3600", "/network_address=2,walltime=1")
     job = cluster.submit("sleep 1", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100)
     assert cluster.story(job) == ["Waiting", "toError", "Error"]
@@ -247,7 +247,7 @@ def test_a_reservation_that_starts_late_is_shorter(cluster):
     assert cluster.job(job).stop == BEGIN + 700
 
 
-def test_a_reservation_with_missing_resources_starts_with_those_that_are_there(cluster):
+def test_a_reservation_starts_without_missing_resources(cluster):
     job = cluster.submit(
         "sleep 9999", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:10:0"
     )
@@ -280,7 +280,7 @@ def test_a_best_effort_job_makes_room_and_its_copy_runs_later(make):
     assert cluster.job(waits).start >= cluster.job(copy).stop
 
 
-def test_a_best_effort_job_with_a_checkpoint_gets_the_signal_and_its_time_first(make):
+def test_a_best_effort_job_gets_its_checkpoint_signal_first(make):
     cluster = make(nodes=1, cores=1)
     low = cluster.submit("sleep 1000", queue="besteffort", types=("besteffort",), checkpoint=30)
     high = cluster.submit("sleep 20")
@@ -300,7 +300,7 @@ def test_a_plain_best_effort_job_is_not_copied(make):
 
 
 @pytest.mark.parametrize(("seconds", "copies"), [(61, True), (30, False)])
-def test_an_idempotent_job_that_asks_for_more_is_copied_if_it_ran_for_a_minute(cluster, seconds, copies):
+def test_an_idempotent_job_is_copied_if_it_ran_for_a_minute(cluster, seconds, copies):
     job = cluster.submit(f"sleep {seconds} exit 99", types=("idempotent",))
     cluster.run_until(job, JobState.TERMINATED)
     assert ("RESUBMIT_JOB_AUTOMATICALLY" in cluster.events(job)) is copies

@@ -69,7 +69,7 @@ def test_a_held_container_keeps_the_jobs_that_wait_for_it(make):
     cluster.run_until(inner[1], JobState.TERMINATED)
 
 
-def test_a_container_that_waits_for_nothing_but_its_date_takes_inner_jobs_then(make):
+def test_a_container_takes_inner_jobs_at_its_date(make):
     cluster = make()
     room = cluster.submit("", "/core=2,walltime=1", types=("container", "noop"), start=cluster.now + 600,
                           reservation=Reservation.TO_SCHEDULE)  # fmt: skip

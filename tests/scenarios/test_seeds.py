@@ -28,7 +28,7 @@ def later(*seeds):
 
 
 @pytest.mark.parametrize("seed", [*KNOWN, 200, 201, *later(202, 203)])
-def test_whatever_goes_wrong_every_job_ends_once_and_no_resource_is_given_twice(seed):
+def test_every_job_ends_once_and_no_resource_is_given_twice(seed):
     outcome = scenario.run(seed)
     assert not outcome.problems, outcome.summary()
 

@@ -25,7 +25,7 @@ def _limits(cluster, job):
     return {node.name: node.runs[(job, 1)].launch.limits for node in cluster.nodes.values() if (job, 1) in node.ran}
 
 
-def test_without_a_property_memory_follows_the_share_of_the_node_and_a_whole_node_has_no_limit(cluster):
+def test_without_a_property_memory_follows_the_share_of_the_node(cluster):
     half = cluster.submit("sleep 10", "/core=1,walltime=1")
     whole = cluster.submit("sleep 10", "/network_address=1,walltime=1")
     assert [(one.cpus, one.memory) for one in _limits(cluster, half).values()] == [((0,), 4 << 30)]
@@ -80,7 +80,7 @@ def _gpus(cluster, job):
     return [(one.gpus, one.other_gpus, one.limits.deny_devices) for one in launches]
 
 
-def test_a_job_has_the_gpus_of_its_resources_and_the_others_of_the_node_are_denied(cluster):
+def test_a_job_has_only_the_gpus_of_its_resources(cluster):
     _give(cluster, "gpudevice", [0, 1, None, None])
     first = cluster.submit("sleep 10", "/core=1,walltime=1")
     second = cluster.submit("sleep 10", "/core=1,walltime=1")

@@ -48,7 +48,7 @@ def _all_alive(cluster):
     return set.union(*cluster.states().values()) == {"Alive"}
 
 
-def test_a_prologue_that_refuses_one_users_job_holds_that_job_with_the_reason(cluster):
+def test_a_prologue_that_refuses_a_job_holds_it_with_the_reason(cluster):
     _fail(cluster, "PROLOGUE_ERROR:exit")
     job = cluster.submit(message="R=1,W=1:0:0,J=B")
     assert (cluster.job(job).state, cluster.job(job).message) == ("Hold", _HELD)
@@ -89,7 +89,7 @@ def test_a_success_in_between_means_that_the_program_works(cluster):
     assert (cluster.job(other).state, _active(cluster)) == ("Hold", True)
 
 
-def test_a_node_where_the_prologue_fails_while_it_works_elsewhere_is_suspected(cluster):
+def test_a_node_where_alone_the_prologue_fails_is_suspected(cluster):
     cluster.nodes["node1"].fails = "PROLOGUE_ERROR:exit"
     for user in ("ada", "bob", "carl"):
         assert cluster.states()["node1"] == {"Alive"}
@@ -100,7 +100,7 @@ def test_a_node_where_the_prologue_fails_while_it_works_elsewhere_is_suspected(c
 
 
 @pytest.mark.parametrize("event", ["PROLOGUE_ERROR", "CPUSET_ERROR"])
-def test_a_program_that_cannot_be_run_stops_the_queues_and_costs_no_attempt(cluster, event):
+def test_a_program_that_cannot_be_run_stops_the_queues(cluster, event):
     _fail(cluster, f"{event}:unusable")
     job = cluster.submit()
     for _ in range(4):
@@ -113,14 +113,14 @@ def test_a_program_that_cannot_be_run_stops_the_queues_and_costs_no_attempt(clus
     assert cluster.story(job)[-1] == "Terminated"
 
 
-def test_a_prologue_that_hangs_is_a_fault_of_its_node_until_it_hangs_for_two_users(cluster):
+def test_a_hanging_prologue_is_its_nodes_fault_until_two_users_meet(cluster):
     _fail(cluster, "PROLOGUE_ERROR:timeout")
     job = cluster.submit()
     assert (cluster.states()["node1"], cluster.states()["node2"]) == ({"Suspected"}, {"Suspected"})
     assert cluster.events(job) == ["PROLOGUE_ERROR", "PROLOGUE_ERROR"]
 
 
-def test_a_node_that_cannot_run_a_program_of_the_site_stops_the_queues_when_it_is_reached(cluster):
+def test_a_node_without_a_sites_program_stops_the_queues(cluster):
     hello = cluster.nodes["node1"].hello()
     lacking = type(hello)(**{**_fields(hello), "unusable": {_PATH: f"{_PATH} cannot be opened"}})
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_what_was_asked_of_jobs_is_checked_off_when_it_is_done(cluster):
     assert (cluster.story(running)[-1], _open_events(cluster)) == ("Error", [])
 
 
-def test_a_server_prologue_that_failed_is_checked_off_and_the_stop_when_the_queues_start(database):
+def test_a_failed_server_prologue_is_checked_off_at_the_restart(database):
     cluster = Cluster(database, server_prologue_exec_file=_PATH)
     cluster.scripts["prologue"] = EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR
     cluster.submit()
@@ -163,7 +163,7 @@ def test_a_server_prologue_that_failed_is_checked_off_and_the_stop_when_the_queu
     assert _open_events(cluster) == []
 
 
-def test_queues_that_an_administrator_stops_and_starts_are_told_of_with_the_name(cluster):
+def test_stopped_and_started_queues_are_noted_with_the_name(cluster):
     def write(step, names):
         cluster.database.write(lambda tx: step(tx, names, by="root", now=BEGIN))
 

@@ -41,7 +41,7 @@ def _happened(database, *kinds, **more):
 
 
 @run_async
-async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_of_nothing_else(database):
+async def test_administrators_get_one_mail_of_what_stops_nodes_or_queues(database):
     _happened(database, EventType.EXTERMINATE_JOB)  # before anybody asked to be told
     database.write(alerts.begin)
     _happened(database, EventType.WALLTIME, job=7)
@@ -61,7 +61,7 @@ async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_o
 
 
 @run_async
-async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mail(database):
+async def test_an_absent_mail_server_is_one_event_and_then_the_mail(database):
     database.write(alerts.begin)
     _happened(database, EventType.CPUSET_ERROR, hosts=("n1",))
     core = _core(database, "127.0.0.1:1")

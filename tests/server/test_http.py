@@ -141,7 +141,7 @@ def test_a_client_that_takes_its_answers_slowly_gets_all_of_them(sqlite_path: Pa
             got += sock.recv(65_536)
 
 
-def test_who_is_not_in_the_networks_is_turned_away_at_the_port_and_not_at_the_socket(sqlite_path: Path):
+def test_other_networks_are_turned_away_at_the_port_alone(sqlite_path: Path):
     elsewhere = (ip_network("10.0.0.0/8"),)
     with alone(sqlite_path, allowed_networks=elsewhere) as api:
         with pytest.raises((ConnectionError, RemoteDisconnected)):

@@ -245,7 +245,7 @@ async def test_a_full_or_closed_spool_refuses_the_launch(workspace, two_users):
 
 
 @run_async
-async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_users(workspace, two_users, site):
+async def test_prologue_and_epilogue_have_nothing_of_the_users(workspace, two_users, site):
     log = site / "log"
     hooks = SiteHooks(
         prologue=script(site / "p", f"echo before $@ >> {log}; env >> {log}"),
@@ -263,7 +263,7 @@ async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_user
 
 
 @run_async
-async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue_still_runs(workspace, two_users, site):
+async def test_after_a_failed_prologue_the_epilogue_still_runs(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
     async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "echo ran", hooks=hooks)
@@ -273,7 +273,7 @@ async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue
 
 
 @run_async
-async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_else(workspace, two_users, site):
+async def test_a_prologue_that_hangs_is_ended_with_its_daemons(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
     async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
@@ -304,7 +304,7 @@ async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(workspace, two_
 
 
 @run_async
-async def test_a_sites_own_program_that_vanishes_is_told_of_and_the_exit_code_is_kept(workspace, two_users, site):
+async def test_a_vanished_site_program_is_reported_with_the_exit_code(workspace, two_users, site):
     body = f"rm {site}/m; echo '{{}}'"
     async with open_node(workspace, two_users[0]) as post:
         report = await post.run(1, "exit 7", hooks=SiteHooks(manager=script(site / "m", body)))
@@ -418,7 +418,7 @@ async def test_a_newer_program_of_the_same_spool_ends_the_older(workspace, two_u
 
 @run_async
 @pytest.mark.parametrize("who", ["spawner", "supervisor"])
-async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_ended(workspace, two_users, who):
+async def test_a_killed_supervisor_or_spawner_is_reported(workspace, two_users, who):
     async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "echo $PPID > parent; sleep 600"))
         parent = await asyncio.to_thread(
@@ -584,7 +584,7 @@ async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(work
 
 
 @run_async
-async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_terminal(workspace, two_users):
+async def test_a_job_begins_with_plain_signals_and_no_terminal(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
         await post.run(
             1, "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ps -o sid= -p $$; echo $$; exec ls /proc/self/fd"
@@ -604,7 +604,7 @@ def supervisor_of(post, job):
 
 
 @run_async
-async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(workspace, two_users):
+async def test_a_supervisor_that_does_not_answer_holds_up_nobody(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
         await post.node.launch(post.launch(1, "sleep 600"))
         supervisor = supervisor_of(post, 1)
@@ -626,9 +626,7 @@ async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up
 
 
 @run_async
-async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_supervisor_that_answers_late(
-    workspace, two_users
-):
+async def test_a_supervisor_that_answers_late_reports_the_start(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
         launch = post.launch(1, "sleep 600")
         await post.node.launch(launch)

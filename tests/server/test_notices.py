@@ -77,7 +77,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
 
 
 @run_async
-async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_else():
+async def test_programs_of_one_user_run_one_after_the_other():
     heard, running, most, ran = [], set(), 0, []
     slow = asyncio.Event()
 

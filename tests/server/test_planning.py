@@ -83,7 +83,7 @@ def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path,
         asyncio.run(story(database))
 
 
-def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sqlite_path, tmp_path):
+def test_changed_quotas_hold_from_the_next_pass_on(sqlite_path, tmp_path):
     file = tmp_path / "quotas.json"
 
     def fill(tx):
@@ -112,7 +112,7 @@ def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sql
         asyncio.run(story(database))
 
 
-def test_a_quick_pass_looks_further_only_while_everybody_whom_it_sees_starts(sqlite_path):
+def test_a_quick_pass_looks_further_while_everybody_starts(sqlite_path):
     free = LEAST_DEPTH + 36
 
     def fill(tx):
@@ -155,7 +155,7 @@ def new(asked):
 
 
 @pytest.mark.parametrize("begin", [fork, spawn])
-def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_knows(sqlite_path, begin):
+def test_a_helper_says_who_starts_without_everybodys_dates(sqlite_path, begin):
     helper = begin()
 
     async def story(database, small):

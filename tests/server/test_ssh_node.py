@@ -31,7 +31,7 @@ async def reached(machine, user, **more):
         yield post
 
 
-def test_the_way_is_an_argument_list_in_which_a_node_name_is_never_an_option():
+def test_a_node_name_is_never_an_option_of_ssh():
     way = ssh("-oProxyCommand=evil", command=("ssh", "-p", "6667"), python="/opt/my python")
     assert way.command[:3] == ("ssh", "-p", "6667")
     assert way.command[-7:] == ("--", "-oProxyCommand=evil", "exec", "'/opt/my python'", "-I", "-S", "-c")
@@ -113,7 +113,7 @@ async def test_a_node_whose_sshd_hangs_is_given_up_in_time_and_heals(rack, two_u
 
 
 @run_async
-async def test_a_node_that_lost_its_power_comes_back_with_another_boot_id_and_the_truth(rack, two_users):
+async def test_after_a_power_cut_a_node_has_another_boot_id(rack, two_users):
     machine = rack.machine()
     async with reached(machine, two_users[0]) as post:
         launch = post.launch(1, "echo ran; sleep 600")

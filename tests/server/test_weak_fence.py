@@ -14,7 +14,7 @@ def _warned(caplog):
 
 
 @run_async
-async def test_a_node_that_denies_no_devices_is_warned_of_once_when_a_job_has_gpus(workspace, two_users, caplog):
+async def test_a_node_that_denies_no_devices_is_warned_of_once(workspace, two_users, caplog):
     async with open_node(workspace, two_users[0]) as post:
         post.node._hello = replace(await post.node.hello(), missing=("devices",))
         await post.run(1, "true")

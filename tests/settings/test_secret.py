@@ -56,7 +56,7 @@ def test_a_secret_of_another_user_is_refused(tmp_path, kept):
         loaded(tmp_path, f"file:{path}")
 
 
-def test_a_password_in_the_settings_is_taken_only_from_a_file_that_nobody_else_reads(tmp_path):
+def test_a_password_is_taken_only_from_a_private_file(tmp_path):
     assert loaded(tmp_path, "s3cret", mode=0o600).db_base_passwd == Secret("s3cret")
     with pytest.raises(SecretExposed, match=r"holds a password \(DB_BASE_PASSWD\)") as refused:
         loaded(tmp_path, "s3cret", mode=0o644)

@@ -86,14 +86,14 @@ def test_the_house_keeps_dates_as_the_planner_alone_does(seed):
 
 
 @pytest.mark.parametrize("policy", ["easy-sjbf+predict", "easy+multifactor", "multifactor+predict"])
-def test_policies_that_need_history_are_replayed_with_what_the_house_remembers(policy):
+def test_policies_that_need_history_are_replayed_with_it(policy):
     ran = full.replay(trace(8), cluster(4, 2), policy)
     assert len(ran) == 60
     assert all(one.start >= one.job.submitted for one in ran)
     assert overlapping(ran) == []
 
 
-def test_processors_that_are_all_alike_are_one_large_node_and_what_never_fits_never_runs():
+def test_processors_that_are_all_alike_are_one_large_node():
     jobs = Trace("t", tuple(TraceJob(n, BEGIN, 10, 20, flat(count), count) for n, count in enumerate((3, 2, 9), 1)))
     ran = full.replay(jobs, full.processors(4), "easy")
     assert [(one.job.number, one.wait, one.foreseen) for one in ran] == [(1, 0, None), (2, 10, BEGIN + 20)]

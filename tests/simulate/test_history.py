@@ -35,7 +35,7 @@ def _shape(text: str) -> Shape:
     return Shape(asked.alternatives[0].groups, asked.where)
 
 
-def test_jobs_that_ran_come_with_what_they_asked_for_and_how_long_they_waited(database: Database, place: str):
+def test_jobs_that_ran_come_with_their_request_and_their_wait(database: Database, place: str):
     database.write(_live)
     trace = formats.read(place)
     assert [(job.user, job.submitted, job.waited, job.run, job.walltime, job.processors) for job in trace.jobs] == [

@@ -134,7 +134,7 @@ def test_jobs_of_oar_are_read_as_they_ran(oar: str):
     assert trace.skipped == {"inner jobs, which ran on the resources of their container": 1}
 
 
-def test_what_is_gone_by_now_was_there_for_the_jobs_that_had_it_and_a_licence_is_no_processor(oar: str):
+def test_resources_that_are_gone_were_there_for_their_jobs(oar: str):
     trace = formats.read(oar)
     assert trace.remarks == ("4 resources that are Dead today count as ready, since jobs of this stretch had them",)
     assert parse(None, trace).size == 16

@@ -130,7 +130,7 @@ def test_where_most_jobs_start_at_once_the_distributions_look_at_the_rest(swf, t
     assert ">92 %</text>" not in _page(swf, tmp_path, "--resources", "4")
 
 
-def test_users_have_a_wait_under_every_policy_be_they_among_those_who_waited_most_or_not(tmp_path, capsys):
+def test_all_users_have_a_wait_under_every_policy(tmp_path, capsys):
     # Job 2 needs all processors; forty short jobs of a user each pass it, or do not.
     asked = [(0, 1000, 3), (1, 1000, 4), *((2 + 20 * number, 10, 1) for number in range(40))]
     lines = (

@@ -90,7 +90,7 @@ def drawn(r: Random, size: int) -> Trace:
 
 @settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
-def test_where_nobody_passes_counting_processors_is_as_good_as_knowing_them(r):
+def test_where_nobody_passes_counting_processors_is_enough(r):
     jobs = drawn(r, 6)
     assert replayed(jobs, 6, "fcfs") == replayed(jobs, parse("nodes=3/core=2", jobs), "fcfs")
 

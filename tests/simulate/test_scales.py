@@ -31,7 +31,7 @@ def test_an_axis_is_never_crowded_and_no_two_instants_read_alike(begin, length):
 
 
 @given(st.floats(0, 1e9))
-def test_the_top_of_an_axis_is_little_above_what_it_holds_and_its_quarters_are_whole(highest):
+def test_the_top_of_an_axis_is_little_above_what_it_holds(highest):
     found = top(highest)
     assert found % 4 == 0
     assert highest <= found <= max(4, 2 * highest)

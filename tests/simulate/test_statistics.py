@@ -54,7 +54,7 @@ def test_a_node_is_busy_while_anybody_is_on_it():
     )
 
 
-def test_a_shaken_trace_moves_every_job_a_little_and_the_same_seed_moves_it_alike():
+def test_the_same_seed_shakes_a_trace_alike():
     comparison = Comparison(uniform(1), shaking=Perturbation(runs=3, seed=5, shift=4))
     [first], [again] = comparison.of(ONE_BY_ONE, ["easy"]), comparison.of(ONE_BY_ONE, ["easy"])
     assert first.perturbed == again.perturbed

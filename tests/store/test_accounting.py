@@ -80,7 +80,7 @@ def test_a_job_is_split_at_the_windows_and_counted_once(tx: Tx):
     assert accounting.listed(tx, user="bob") == []
 
 
-def test_jobs_that_did_not_compute_count_nothing_and_are_not_looked_at_again(tx: Tx):
+def test_jobs_that_did_not_compute_count_nothing(tx: Tx):
     [licence] = resources.add(tx, [{"type": "licence"}], at=0)
     cores = add_nodes(tx, ["a"])
     step(tx, add_job(tx, submitted=0), S.ERROR, at=50)  # never started

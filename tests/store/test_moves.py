@@ -119,7 +119,7 @@ def test_moving_thousands_takes_no_more_statements_than_moving_two(tx: Tx, befor
     assert jobs.count(tx) == {after: 2002}
 
 
-def test_postgresql_is_not_left_to_guess_how_to_find_the_rows_of_ended_jobs(tx: Tx):
+def test_postgresql_finds_the_rows_of_ended_jobs_by_an_index(tx: Tx):
     """With the statistics of a table that was empty a moment ago it joins row by row, which takes minutes."""
     with counted(tx) as said:
         moves.record(tx, _moves(new_jobs.add(tx, [new()]), S.ERROR))
@@ -228,6 +228,6 @@ def test_history_is_without_gaps_and_its_last_line_is_the_present(database: Data
     database.write(story)
 
 
-def test_the_states_that_hold_resources_are_those_between_waiting_and_the_end():
+def test_states_between_waiting_and_the_end_hold_resources():
     """`record` marks resources by these sets; a new state has to be put into one of them."""
     assert set(S) - FINAL - HOLDS_RESOURCES == {S.WAITING, S.HOLD, S.TO_ERROR, S.TO_ACK_RESERVATION}

@@ -41,7 +41,7 @@ def test_a_walltime_can_be_made_shorter(tx):
     assert shapes.walltimes(tx, [number]) == {number: 60}
 
 
-def test_a_shallow_snapshot_has_the_oldest_waiting_jobs_of_each_queue_and_says_how_many_are_left(tx):
+def test_a_shallow_snapshot_has_the_oldest_jobs_of_each_queue(tx):
     cores = add_nodes(tx, ["n1"])
     ids = [add_job(tx).id for _ in range(4)]
     other = add_job(tx, queue="besteffort").id

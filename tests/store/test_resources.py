@@ -166,7 +166,7 @@ def test_a_state_is_asked_for_and_then_applied(tx: Tx):
     ]
 
 
-def test_the_end_of_maintenance_gives_back_what_it_replaced_and_nothing_else(tx: Tx):
+def test_the_end_of_maintenance_gives_back_what_it_replaced(tx: Tx):
     rows = [{"network_address": f"n{n}", "cm_availability": date} for n, date in enumerate((9000, 9000, 0))]
     woken, never_away, never_woken = resources.add(tx, rows, at=1)
     resources.set_properties(tx, [never_away], {"cm_availability": 0}, at=2)

@@ -274,7 +274,7 @@ def test_usage_sums_the_windows_that_begin_in_time(tx: Tx):
     }
 
 
-def test_what_was_used_counts_half_after_a_half_life_where_a_queue_weighs_its_jobs(tx: Tx):
+def test_what_was_used_counts_half_after_a_half_life(tx: Tx):
     day = 86400
     columns = "window_start window_stop accounting_user accounting_project queue_name consumption_type consumption"
     rows = [
@@ -296,7 +296,7 @@ def test_what_was_used_counts_half_after_a_half_life_where_a_queue_weighs_its_jo
     assert decayed() == {"default": {"ada": 102.0, "bob": 1.0}, "heavy": {"cyd": 4.0}}
 
 
-def test_the_last_two_runs_of_users_with_live_jobs_are_read_where_a_queue_predicts(tx: Tx):
+def test_the_last_two_runs_are_read_where_a_queue_predicts(tx: Tx):
     add_nodes(tx, ["node1"])
     for user, start, stop in [("ada", 10, 15), ("ada", 20, 27), ("ada", 30, 39), ("bob", 5, 6), ("cyd", 5, 9)]:
         past = add_job(tx, user=user)

@@ -173,7 +173,7 @@ async def test_a_suspended_job_stands_still_until_it_is_resumed(shared):
 
 
 @run_async
-async def test_a_job_outlives_the_login_that_brought_it_here_though_logind_kills_what_is_left(shared):
+async def test_a_job_outlives_its_login_though_logind_kills_the_rest(shared):
     stray = shared.login("root", "setsid sleep 600 > /dev/null 2>&1 < /dev/null & echo $!").strip()
     async with guest(shared) as post:
         await post.node.launch(post.launch(7, "sleep 8; echo alive; exit 3"))

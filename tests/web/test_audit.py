@@ -81,7 +81,7 @@ def test_a_flood_of_refusals_leaves_a_few_rows(api: Running):
     assert len(_refused(api)) == MOST_DIFFERENT
 
 
-def test_what_was_done_to_a_job_is_found_by_its_number_however_it_was_named(api: Running):
+def test_changes_of_a_job_are_found_by_its_number(api: Running):
     api.client_of("nobody").post("/jobs/hold", {"where": "job_user = 'nobody'"})
     api.client.post("/jobs/resume", {"ids": [1]})
     api.client.post("/jobs/resume", {"ids": [11]})

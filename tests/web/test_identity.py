@@ -46,7 +46,7 @@ def test_who_was_not_found_for_a_moment_is_found_at_the_next_request(shared_api:
         assert shared_api.client_of(uid).get("/jobs").status == 200
 
 
-def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(api: Running):
+def test_interleaved_requests_of_two_users_get_their_own_names(api: Running):
     clients = {user: api.client_of(user) for user in ("nobody", "daemon")}
 
     def fifty(user: str) -> list[int]:

@@ -94,7 +94,7 @@ def test_an_array_means_its_members_that_are_not_over(api: Running):
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_stopping_what_runs_is_for_administrators_unless_the_site_says_otherwise(database: Database, allowed: bool):
+def test_stopping_what_runs_is_for_administrators_by_default(database: Database, allowed: bool):
     with running(database, users_allowed_hold_resume=allowed) as api:
         client = api.client_of("nobody")
         answers = [

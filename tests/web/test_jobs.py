@@ -106,7 +106,7 @@ def test_an_owner_sees_everything_of_a_job(api: Running):
     }  # fmt: skip
 
 
-def test_jobs_that_cannot_be_placed_say_so_in_their_message_while_they_wait(api: Running):
+def test_jobs_that_cannot_be_placed_say_so_in_their_message(api: Running):
     api.core.hopeless = {1: "not told of a job that is over", 3: "No enough matching resources (no_matching_slot)"}
     listed = {line["Job_Id"]: line["message"] for line in api.client.get("/jobs?ids=1,3").body["jobs"]}
     assert listed == {1: "R=1", 3: "No enough matching resources (no_matching_slot)"}

@@ -25,7 +25,7 @@ def api(database: Database) -> Iterator[Running]:
         yield api
 
 
-def test_a_window_is_added_listed_and_removed_and_those_it_meets_are_told_of(api: Running):
+def test_a_window_is_added_listed_and_removed(api: Running):
     added = api.client.post("/maintenance", {**WINDOW, "nodes": ["node2"]}).body
     number = added["window"]["id"]
     window = {**WINDOW, "id": number, "where": "network_address IN ('node2')", "by": "root"}

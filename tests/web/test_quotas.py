@@ -71,14 +71,14 @@ def test_rules_are_shown_with_who_uses_how_much(api: Running, file: Path):
     }  # fmt: skip
 
 
-def test_one_user_sees_what_concerns_him_and_at_a_later_instant_what_is_left(api: Running):
+def test_one_user_sees_what_concerns_them_at_an_instant(api: Running):
     assert [rule for rule, _ in _use(api, "?user=bob")] == ["*,*,*,/", "*,waves,*,*", "*,*,*,bob"]
     assert [rule for rule, _ in _use(api, "?user=ada")] == ["*,*,*,/", "*,waves,*,*"]
     assert _use(api, "?user=cleo") == [("*,*,*,/", []), ("*,waves,*,*", [("*,waves,*,*", False, 3, 2, 3)])]
     assert [used for _, used in _use(api, f"?at={NOW + 2 * HOUR}")] == [[], [], []]
 
 
-def test_a_quota_of_the_table_holds_beside_those_of_the_file_and_is_replaced_or_removed(api: Running):
+def test_a_quota_of_the_table_holds_beside_the_file(api: Running):
     assert api.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 9}).body == {"number": 1}
     assert api.client.post("/quotas", {"rule": "default,*,*,/", "resource_hours": 2}).body == {"number": 2}
     assert api.client.post("/quotas", {"rule": "*,*,*,*", "jobs": 7}).body == {"number": 1}

@@ -75,7 +75,7 @@ def test_projects_that_used_more_than_their_share_are_below_one(database: Databa
     assert _named(page, "oarlock_user_used_ratio") == ['oarlock_user_used_ratio{user="root",cluster="cluster"} 1.0']
 
 
-def test_metrics_are_where_everybody_looks_for_them_in_the_form_of_prometheus(database: Database):
+def test_metrics_are_served_at_their_usual_address(database: Database):
     with running(database) as api:
         connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
         connection.request("GET", "/metrics")

@@ -140,7 +140,7 @@ def test_memory_and_swap_of_version_1_are_measured_together(tmp_path):
 
 
 @needs_cgroups
-def test_memory_and_swap_of_a_real_job_are_its_memory_while_nothing_is_on_swap():
+def test_memory_and_swap_are_the_memory_while_nothing_is_on_swap():
     with real_groups() as groups:
         made = groups.make("oarlock/n1/ada_7", "memory")
         if not (made["memory"] / "memory.memsw.usage_in_bytes").exists():

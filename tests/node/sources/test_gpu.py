@@ -84,7 +84,7 @@ def test_an_absent_library_is_one_line_in_the_log(caplog):
     assert "no NVIDIA GPUs are measured" in caplog.text
 
 
-def test_newer_cards_tell_which_of_their_parts_worked_since_the_last_reading(tmp_path):
+def test_newer_cards_report_which_of_their_parts_worked(tmp_path):
     library = gpu.load_nvml(build(tmp_path, finer=True))
     first, second = library.gpus
     try:

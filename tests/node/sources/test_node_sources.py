@@ -226,7 +226,7 @@ def test_ipmitool_prints_otherwise():
     assert sensors.ipmi_readings(text.replace("activated", "deactivated")) == {}
 
 
-def test_a_command_is_asked_in_the_background_and_zero_repeats_the_last_answer(tmp_path):
+def test_a_command_runs_in_the_background_and_zero_repeats_it(tmp_path):
     answers, asked = tmp_path / "answers", tmp_path / "asked"
     answers.write_text("Current Power : 300 Watts\nPower Measurement : Active\n")
     source = sensors.ipmi_source(["sh", "-c", f"cat {answers}; echo >> {asked}"], period=0.02)

@@ -244,7 +244,7 @@ def test_a_job_cannot_make_series_without_end(world):
     assert values['process_threads{exe="others"}'] == 3
 
 
-def test_what_slurms_names_count_is_without_root_the_batch_script_and_zombies(world):
+def test_slurms_names_count_no_root_batch_script_or_zombies(world):
     for pid, name, uid, state in ((10, "slurmstepd", 0, "S"), (11, "slurm_script", 1000, "S"), (12, "app", 1000, "R"),
                                   (13, "app", 1000, "Z")):  # fmt: skip
         world.put(pid, name, state=state)
