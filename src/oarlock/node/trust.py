@@ -43,6 +43,7 @@ def check(path: str) -> None:
 
     A directory above it may have the sticky bit, as /tmp does: there nobody can replace what is not theirs.
     """
+    # As written and without links: both ways to it must be safe, since either may be walked.
     for spelling in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
         parts = spelling.strip("/").split("/")
         for depth in range(len(parts) + 1):

@@ -60,6 +60,7 @@ class ChildProcesses:
         self._poll_spawner()
         while True:
             try:
+                # -1: where the job is a process tree its orphans come to us as well, and would stay zombies.
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return

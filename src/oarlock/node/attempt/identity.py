@@ -137,6 +137,7 @@ def become_temporarily(user: User) -> None:
     """
     if os.geteuid() != 0:
         return
+    # Groups before the ids: afterwards we may not change them.
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, 0)
     os.setresuid(user.uid, user.uid, 0)

@@ -104,6 +104,7 @@ def _read(out: int, pid: int, seconds: float) -> bytes:
     while True:
         ready, _, _ = select.select([out], [], [], max(0.0, end - time.monotonic()))
         if not ready or len(text) > _LONGEST:
+            # It leads a session of its own, so that whatever it started dies with it.
             os.killpg(pid, signal.SIGKILL)
             return b""
         part = os.read(out, _LONGEST)

@@ -105,6 +105,7 @@ class ProgramLink:
             caller, _ = self._listener.accept()
             self._close_listener()
             self._line = Endpoint(caller.fileno(), caller.detach())
+            # The new program learns what it missed: events sent while nobody was connected are not repeated.
             self.send_event({"event": "here", **self._describe()})
 
     def send_event(self, event: Body | bytes, *, may_wait: bool = False) -> None:
@@ -149,6 +150,7 @@ def _listen_at(entry: SpoolEntry) -> socket.socket:
     directory = open_directory(entry.spool)
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # A socket's address has room for 107 bytes; through the directory's descriptor any spool fits.
         listener.bind(f"/proc/self/fd/{directory}/{entry.socket_name}")
         listener.listen(1)
     finally:

@@ -124,4 +124,5 @@ def _write(path: str, lines: list[str], *, ours: bool) -> None:
             os.utime(fd, ns=(0, 0))
     finally:
         os.close(fd)
+    # No fsync: after a power cut the file may be empty, which `kept_users` takes for ours.
     os.rename(making, path)

@@ -51,6 +51,8 @@ def open_trusted(path: str) -> int:
     for place, part in enumerate(parts):
         kind = os.O_DIRECTORY if place < len(parts) - 1 else 0
         try:
+            # Each part below the descriptor of the one before, which was checked: nobody can exchange it on the way.
+            # O_NONBLOCK, since a FIFO would wait for a writer.
             below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | kind, dir_fd=fd)
         except OSError as error:
             raise UntrustedScript(f"{path} cannot be opened: {error.strerror}") from error
@@ -118,6 +120,7 @@ def start(
     What it prints goes to `out`, or nowhere. `UntrustedScript` if it cannot be executed.
     """
     program = open_trusted(path)
+    # Not a pipe: a script that reads nothing would block whoever writes a long job into it.
     stdin = os.memfd_create("job")
     os.write(stdin, json.dumps(body).encode())
     os.lseek(stdin, 0, os.SEEK_SET)

@@ -84,6 +84,7 @@ class Spawner:
     def _send_request(self, data: bytes, theirs: socket.socket, ours: socket.socket) -> None:
         message = _NUMBER.pack(len(data)) + data
         try:
+            # The descriptor travels with the first byte; what did not fit follows without it.
             sent = socket.send_fds(self._line, [message], [theirs.fileno()])
             if sent < len(message):
                 self._line.sendall(message[sent:])
@@ -137,6 +138,7 @@ class Spawner:
 def _serve(line: socket.socket, return_files: tuple[str, ...]) -> None:
     """Start commands, wait for them and report, until the supervisor closes the line."""
     try:
+        # What was inherited from the supervisor: its wake-up pipe, its handler, its descriptors.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.closerange(3, line.fileno())

@@ -65,6 +65,7 @@ class SpoolEntry:
         """Write the outcome, replacing an earlier one; forced to the disk before returning only if `durable`."""
         if not self._ends_with_launch:
             first, _ = self._lines()
+            # Only what follows the launch is cut off: a crash in here costs an outcome, never the attempt.
             os.ftruncate(self.fd, len(first))
             os.lseek(self.fd, 0, os.SEEK_END)
         self._ends_with_launch = False
@@ -134,6 +135,8 @@ def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntr
     try:
         # Lock before the name exists: an unlocked file thus always belongs to a dead supervisor.
         fcntl.flock(entry.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # No fsync: a power cut also ends the job, and the boot id then says so; it would cost each launch
+        # milliseconds.
         write_all(entry.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
         os.link(making, entry.path)  # link(2) fails if the name exists; a rename would replace it
     except OSError as error:
@@ -173,6 +176,7 @@ def _clear_unfinished(path: str) -> None:
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a supervisor that is still writing it holds the lock
+        # Under the lock: it is the file of a supervisor that died before it could link it.
         os.unlink(path)
     except (BlockingIOError, FileNotFoundError):
         return
@@ -217,4 +221,5 @@ class HighestJob:
         """Record the number of a job that is about to start here."""
         if job > self._job:
             self._job = job
+            # One write of constant length: no reader finds half a number.
             os.pwrite(self._fd, f"{self._instance or '-'} {job}\n".ljust(self._LINE).encode(), 0)

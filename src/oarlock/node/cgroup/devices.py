@@ -51,6 +51,7 @@ def program(denied: list[Device]) -> bytes:
     ]
     for device in denied:
         code += [
+            # Offsets count the instructions to skip: each jump goes to the next device.
             _instruction(_JUMP_UNLESS, to=2, offset=4, value=device.kind),
             _instruction(_JUMP_UNLESS, to=3, offset=3, value=device.major),
             _instruction(_JUMP_UNLESS, to=4, offset=2, value=device.minor),
@@ -61,6 +62,7 @@ def program(denied: list[Device]) -> bytes:
 
 
 def _instruction(code: int, *, to: int = 0, source: int = 0, offset: int = 0, value: int = 0) -> bytes:
+    # Two fields of four bits in one byte: their order follows the byte order of the machine.
     registers = to | source << 4 if struct.pack("=H", 1) == b"\1\0" else to << 4 | source
     return struct.pack("=BBhi", code, registers, offset, value)
 
@@ -79,6 +81,7 @@ def deny(group: str, devices: list[Device]) -> None:
     loaded = _load(program(devices))
     at = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        # The group keeps the program when our descriptors are closed, until it is removed.
         _bpf(_PROG_ATTACH, struct.pack("=IIII", at, loaded, _CGROUP_DEVICE_HOOK, _BESIDE_OTHERS))
     finally:
         os.close(at)

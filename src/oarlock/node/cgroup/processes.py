@@ -17,6 +17,7 @@ from oarlock.node.sources.cpu import times
 from oarlock.node.sources.files import Values, cpu_list
 from oarlock.node.wire.messages import CgroupLimits
 
+# Linux 3.4 and later; orphans come to the nearest such process instead of to PID 1.
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_SECONDS = 10.0
 _FREEZE_SECONDS = 10.0
@@ -102,6 +103,7 @@ class ProcessTree:
         that we stopped, so it must not be waited for.
         """
         states = {pid: state for pid, state in descendants(self._top).items() if state not in "Tt"}
+        # Those that fork while they are stopped have children in the next list: the caller asks until none is left.
         send(signal.SIGSTOP, self.pids, list(states))
         return all(state == "D" for state in states.values())
 

@@ -32,6 +32,7 @@ def send(number: int, listed: Listed, pids: Collection[int] | None = None, hold:
         try:
             _send_held(number, wanted[first : first + _AT_ONCE], listed)
         except OSError as error:
+            # pidfd_open came with Linux 5.3.
             if error.errno != errno.ENOSYS:
                 raise
             with hold():
@@ -47,6 +48,7 @@ def _send_held(number: int, pids: list[int], listed: Listed) -> None:
                 held[pid] = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
+        # Only now: who was in both lists was in the group while its pidfd was held, so its number was not given anew.
         there = listed() if held else ()
         for pid in held.keys() & set(there):
             try:

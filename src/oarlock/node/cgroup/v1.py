@@ -68,6 +68,7 @@ class Freezer:
         if self.pids():
             write(self.at + "/freezer.state", "FROZEN")
             send(signal.SIGKILL, self.pids)
+            # A process frozen by version 1 takes its KILL only once it is thawed.
             self.thaw()
 
     def wait_empty(self, seconds: float) -> bool:
@@ -115,6 +116,7 @@ class V1Cgroup:
         return read_counters({**unified, **self._at})
 
     def remove(self) -> None:
+        # First: while a process is left in it, this fails and the other groups stay as well.
         self._hold.remove()
         for at in self._at.values():
             remove(at)
@@ -187,6 +189,7 @@ class V1Driver:
 
     @staticmethod
     def _make_all(hold: V2Tree | Freezer, group: V1Cgroup) -> None:
+        # First the tree that kills: what is in a job's other groups is then never outside of it.
         hold.make()
         for at in dict.fromkeys(group._at.values()):
             os.mkdir(at)

@@ -67,6 +67,7 @@ class V2Tree:
         send(number, self.pids, pids, lambda: frozen(self))
 
     def freeze(self) -> None:
+        # The freezer of version 2 came with Linux 5.2, and answers in cgroup.events once every process stands still.
         write(self.at + "/cgroup.freeze", "1")
         if not self._wait(b"frozen", 1, _FREEZE_SECONDS):
             self.thaw()
@@ -124,6 +125,7 @@ class V2Cgroup(V2Tree):
         """Write the limits that this tree has files for."""
         wanted = {"cpuset.cpus": format_cpu_list(cpus)}
         if limits.memory is not None:
+            # No swap: over its limit a job would go on there, and slow the node down for everybody.
             wanted.update({"memory.max": str(limits.memory), "memory.swap.max": "0"})
         if limits.pids is not None:
             wanted["pids.max"] = str(limits.pids)
@@ -160,10 +162,12 @@ class V2Driver:
         for path in self._ours:
             for name in WANTED:
                 try:
+                    # One write a controller: the kernel takes all that a write names or nothing of it.
                     write(f"{self._base}{path}/cgroup.subtree_control", f"+{name}")
                 except OSError:
                     continue
         try:
+            # All jobs together leave the system some processes, whatever limits they have.
             write(f"{self._base}{self._root}/pids.max", str(allowed_processes()))
         except OSError:  # no such controller, or a machine whose only group this is
             pass

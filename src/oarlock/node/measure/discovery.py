@@ -190,6 +190,8 @@ class CgroupFinder:
         self._left_over.discard(directory)
         key = self._where.get(directory)
         if key:
+            # Its directories in other hierarchies are removed a moment later; until then they are left over, not a
+            # new job.
             self.forget(key)
             self._left_over.discard(directory)
 
@@ -270,6 +272,8 @@ class CgroupFinder:
         if self._inotify is None or self._without_watches:
             return
         try:
+            # The kernel gives a directory that is watched already its old number: watching twice only replaces the
+            # owner.
             self._watched[self._inotify.watch(directory.absolute)] = _Watched(directory, owner)
         except OSError as error:
             if not inotify.is_exhausted(error):

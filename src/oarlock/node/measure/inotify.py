@@ -9,10 +9,12 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+# Numbers of <sys/inotify.h>.
 _CREATE, _DELETE, _MOVED_FROM, _MOVED_TO = 0x100, 0x200, 0x40, 0x80
 _ONLY_DIRECTORIES, _IS_DIRECTORY = 0x01000000, 0x40000000
 _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _WANTED = _CREATE | _MOVED_TO | _DELETE | _MOVED_FROM | _ONLY_DIRECTORIES
+# struct inotify_event: watch, mask, cookie, length of the name that follows, padded with NULs.
 _HEAD = struct.Struct("iIII")
 _BUFFER_BYTES = 1 << 16
 
@@ -78,6 +80,7 @@ def parse(data: bytes) -> Iterator[InotifyEvent]:
 def _meaning(mask: int) -> str | None:
     if mask & _OVERFLOW:
         return OVERFLOWN
+    # Comes last for a directory that was removed; nothing follows under its number.
     if mask & _IGNORED:
         return UNWATCHED
     if not mask & _IS_DIRECTORY:

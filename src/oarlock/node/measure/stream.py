@@ -149,6 +149,7 @@ class SamplingThread:
                 data = _sent(sampler.sample(time.time()))
             except Exception:
                 log.exception("a sample failed")
+            # One assignment, which needs no lock: the loop sees either nothing or the whole sample.
             self._ready = data
 
 

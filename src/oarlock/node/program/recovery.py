@@ -31,6 +31,7 @@ def take_over(directory: str) -> None:
     begin = time.monotonic()
     while not _locked(fd):
         waited = time.monotonic() - begin
+        # TERM ends a program that runs; one that somebody stopped (SIGSTOP) takes only KILL.
         send(signal.SIGTERM if waited < _OLDER_SECONDS else signal.SIGKILL, lambda: _holders(fd))
         time.sleep(0.01)
 
@@ -164,11 +165,13 @@ def report_lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Ke
 
 def _ended(settings: NodeSettings, driver: CgroupDriver, boot: str, entry: SpoolEntry) -> Body:
     """Return the report, or end what the job left behind and write one."""
+    # Read again, now that nobody else holds the lock: it may have been written after the first look.
     body = _saved_report(entry)
     if body is not None:
         return body
     report, secret = _write_lost_report(settings, driver, boot, entry)
     body = sign_report(report, secret)
+    # Forced to the disk before anybody hears of it: every later program sends the same report.
     entry.write(body, durable=True)
     return body
 

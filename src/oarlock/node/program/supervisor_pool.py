@@ -43,6 +43,7 @@ def start_launcher(settings: NodeSettings, fence: Callable[[], CgroupDriver], bo
     if os.fork() == 0:
         _alone(keep=theirs.fileno())
         _warm_up()
+        # Before the driver looks for groups: where systemd runs, ours begin with the scope that we enter here.
         drivers.leave_login_session(settings.node, drivers.mounted(), systemd=_systemd_is_ours())
         driver = fence()
         theirs.send(b"!")
@@ -59,6 +60,7 @@ def _systemd_is_ours() -> bool:
 
 def _alone(*, keep: int) -> None:
     """Leave the session and every descriptor of the connection, which would otherwise be held open by us."""
+    # A session of our own: the end of the ssh login sends HUP to its session.
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

@@ -42,6 +42,7 @@ def open_event(
     number = _SYSCALLS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
+    # A shorter structure than the kernel's own is taken: its size, the second field, says which version it is.
     attributes = _ATTRIBUTES.pack(kind, _ATTRIBUTES.size, config, 0, 0, read_format, 0, 0, 0, 0)
     arguments = (number, ctypes.c_char_p(attributes), pid, cpu, leader, ctypes.c_ulong(flags | _CLOSE_ON_EXEC))
     fd: int = _libc.syscall(*arguments)

@@ -100,6 +100,7 @@ class BackgroundSource:
         answer = self._answer
         if answer and time.monotonic() - answer[0] < self._period * STALE_AFTER:
             values.update(answer[1])
+        # After the values: a failure now does not make the last answer wrong.
         if failure:
             raise failure
 

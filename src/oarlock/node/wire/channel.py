@@ -81,6 +81,7 @@ class FrameReader:
                 break
             frames.append(Frame(kind, number, bytes(self._buffer[at + _HEAD.size : end])))
             at = end
+        # Once for all frames: each cut moves what is left.
         del self._buffer[:at]
         return frames
 
