@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.web.house import House, Running, alone
 
 from oarlock.cli import oarlock
 from oarlock.client import Client, RequestRefused
 from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
+from tests.web.nodeless_server import NodelessServer, Running, alone
 
 
 def certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
@@ -36,12 +36,12 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return certificate(tmp_path)
 
 
-def served(house: Running) -> bytes:
+def served(api: Running) -> bytes:
     """Return the certificate that the port shows."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
-        socket.create_connection(("127.0.0.1", house.port), 5) as plain,
+        socket.create_connection(("127.0.0.1", api.port), 5) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         shown = secure.getpeercert(binary_form=True)
@@ -53,8 +53,8 @@ def of_file(path: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(path.read_text())
 
 
-def command(house: Running, *words: str) -> int:
-    return oarlock.main([*words, "--server", str(house.socket)])
+def command(api: Running, *words: str) -> int:
+    return oarlock.main([*words, "--server", str(api.socket)])
 
 
 def test_a_command_with_a_token_is_answered_over_tls(
@@ -63,11 +63,11 @@ def test_a_command_with_a_token_is_answered_over_tls(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("OARLOCK_CA", str(pair[0]))
     monkeypatch.delenv("OARLOCK_TOKEN", raising=False)
-    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as house:
-        far = Client(f"https://localhost:{house.port}")
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
+        far = Client(f"https://localhost:{api.port}")
         with pytest.raises(RequestRefused, match="needs a token"):
             far.jobs()
-        assert command(house, "token", "add", "laptop", "--save") == 0
+        assert command(api, "token", "add", "laptop", "--save") == 0
         kept = tmp_path / "config" / "oarlock" / "token"
         assert kept.stat().st_mode & 0o777 == 0o600
         assert far.jobs() == []
@@ -75,16 +75,16 @@ def test_a_command_with_a_token_is_answered_over_tls(
         with pytest.raises(RequestRefused, match="Others can read your token"):
             far.jobs()
         kept.chmod(0o600)
-        assert command(house, "token", "revoke", "laptop") == 0
+        assert command(api, "token", "revoke", "laptop") == 0
         with pytest.raises(RequestRefused) as refused:
             far.jobs()
         assert refused.value.kind == "NotSignedIn"
 
 
 def test_the_socket_stays_in_the_clear_and_the_port_does_not(sqlite_path: Path, pair: tuple[Path, Path]):
-    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as house:
-        assert house.client.get("/version").status == 200
-        with socket.create_connection(("127.0.0.1", house.port), 5) as plain:
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
+        assert api.client.get("/version").status == 200
+        with socket.create_connection(("127.0.0.1", api.port), 5) as plain:
             plain.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n")
             assert not plain.recv(100).startswith(b"HTTP")
 
@@ -92,29 +92,29 @@ def test_the_socket_stays_in_the_clear_and_the_port_does_not(sqlite_path: Path, 
 def test_a_certificate_of_an_unknown_authority_is_refused(sqlite_path: Path, pair: tuple[Path, Path], monkeypatch):
     monkeypatch.setenv("OARLOCK_TOKEN", "x")
     monkeypatch.delenv("OARLOCK_CA", raising=False)
-    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as house:
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
         with pytest.raises(RequestRefused, match="is not to be trusted") as refused:
-            Client(f"https://localhost:{house.port}").jobs()
+            Client(f"https://localhost:{api.port}").jobs()
         assert "OARLOCK_CA" in refused.value.hint
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(sqlite_path: Path, pair: tuple[Path, Path], monkeypatch):
     monkeypatch.setattr(tls, "_LOOK_SECONDS", 0.0)
-    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as house:
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
         before = of_file(pair[0])
-        assert served(house) == before
+        assert served(api) == before
         certificate(pair[0].parent, "renewed")
-        assert served(house) == of_file(pair[0]) != before
+        assert served(api) == of_file(pair[0]) != before
 
 
 def test_half_of_a_renewed_pair_changes_nothing(sqlite_path: Path, pair: tuple[Path, Path], monkeypatch, caplog):
     monkeypatch.setattr(tls, "_LOOK_SECONDS", 0.0)
-    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as house:
-        before = served(house)
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
+        before = served(api)
         other = pair[0].parent / "other"
         other.mkdir()
         certificate(other)[1].replace(pair[1])
-        assert served(house) == before
+        assert served(api) == before
     assert "the new certificate is not used" in caplog.text
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_used_is_refused_at_the_start(pair: tuple[Path, Path], se
 
 
 async def _listens(folder: Path, **settings: object) -> None:
-    core = House(folder, Config(server_port=0, **settings), None)  # type: ignore[arg-type]
+    core = NodelessServer(folder, Config(server_port=0, **settings), None)  # type: ignore[arg-type]
     listeners = await listen.listen(core)
     for sock in (listeners.unix, *listeners.tcp):
         sock.close()
@@ -157,18 +157,18 @@ def test_beyond_this_machine_only_tls_or_a_proxy_is_listened_for(tmp_path: Path,
 
 
 def test_tokens_are_listed_without_what_they_are(sqlite_path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    with alone(sqlite_path) as house:
-        assert command(house, "token", "list") == 0
+    with alone(sqlite_path) as api:
+        assert command(api, "token", "list") == 0
         assert "You have no token" in capsys.readouterr().out
-        assert command(house, "token", "add", "ci", "--days", "3") == 0
+        assert command(api, "token", "add", "ci", "--days", "3") == 0
         shown = capsys.readouterr().out.strip()
-        assert command(house, "token", "list") == 0
+        assert command(api, "token", "list") == 0
         listed = capsys.readouterr().out
         assert listed.startswith("ci ")
         assert shown not in listed
-        assert command(house, "token", "add", "ci") == 2
+        assert command(api, "token", "add", "ci") == 2
         assert "was made already" in capsys.readouterr().err
-        assert command(house, "token", "revoke", "other") == 2
+        assert command(api, "token", "revoke", "other") == 2
         assert "You have no token `other`" in capsys.readouterr().err
 
 
@@ -180,13 +180,13 @@ def test_a_token_goes_to_a_new_private_file_or_is_not_made(
     there, link = tmp_path / "there", tmp_path / "link"
     there.write_text("mine")
     link.symlink_to(tmp_path / "target")
-    with alone(sqlite_path) as house:
+    with alone(sqlite_path) as api:
         for path in (there, link, tmp_path / "no" / "folder"):
-            assert command(house, "token", "add", "ci", "-o", str(path)) == 2
-        assert command(house, "token", "list") == 0
+            assert command(api, "token", "add", "ci", "-o", str(path)) == 2
+        assert command(api, "token", "list") == 0
         assert "You have no token" in capsys.readouterr().out
         assert there.read_text() == "mine"
         assert not os.path.lexists(tmp_path / "target")
-        assert command(house, "token", "add", "ci", "-o", str(tmp_path / "new")) == 0
+        assert command(api, "token", "add", "ci", "-o", str(tmp_path / "new")) == 0
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "there"]
