@@ -32,8 +32,6 @@ OPTIONS.end()
 OPTIONS.example("oarwalltime 42", "show the walltime of job 42")
 OPTIONS.example("oarwalltime 42 +1:30", "request an hour and a half more")
 
-_NOT_BEGUN = ("Waiting", "Hold", "toLaunch", "Launching", "toAckReservation")
-
 
 def main() -> int:
     """Run the command."""
@@ -79,7 +77,7 @@ def _show(status: Any, out: CommandOutput) -> None:
         return
     number = status["job_id"]
     if status["walltime"] is None:
-        when = "yet" if status["state"] in _NOT_BEGUN else "anymore"
+        when = "yet" if _is_to_begin(status["state"]) else "anymore"
         out.line(f"Walltime change status for job {number} (job is not running {when}):")
         out.line("  N/A")
         return
@@ -91,6 +89,13 @@ def _show(status: Any, out: CommandOutput) -> None:
         ("Pending/unsatisfied:", _signed(status["pending"]) + _how(status)),
     ):
         out.line(f"  {label:23}{value}")
+
+
+def _is_to_begin(state: str) -> bool:
+    """Return whether a job in this state has not begun to run."""
+    from oarlock.model.job import JobState as State  # late: only this answer needs it
+
+    return state in {State.WAITING, State.HOLD, State.TO_LAUNCH, State.LAUNCHING, State.TO_ACK_RESERVATION}
 
 
 def _possible(most: int | None) -> str:
