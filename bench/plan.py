@@ -14,7 +14,7 @@ from oarlock.lang import request
 from oarlock.model.job import JobState
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
-from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.planner import begin_pass, run_pass

@@ -199,6 +199,7 @@ BREACHES = [
     ("plan/__init__.py", "import time", "oarlock.plan -> time"),
     ("plan/__init__.py", "import oarlock.config", "oarlock.plan -> oarlock.config"),
     ("store/__init__.py", "import oarlock.plan", "oarlock.store -> oarlock.plan"),
+    ("plan/pass_state.py", "import oarlock.plan.planner", "oarlock.plan.pass_state -> oarlock.plan.planner"),
 ]
 
 

@@ -3,8 +3,9 @@
 from oarlock.model.job import JobState
 from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Queue
+from oarlock.plan.actions import jobs_to_kill
 from oarlock.plan.planner import make_plan
-from oarlock.plan.rules.besteffort import JobResources, jobs_to_kill
+from oarlock.plan.policy.packing import JobResources
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancies import OccupancyKind, SharingClass
 from tests.plan.drawing import (

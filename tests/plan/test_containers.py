@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from oarlock.model.job import JobState
-from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings

@@ -12,8 +12,7 @@ from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, Plan, WaitReason
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
-from oarlock.plan.explain.explain import Explainer
-from oarlock.plan.explain.wording import ordinal
+from oarlock.plan.explain import Explainer, ordinal
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.planner import begin_pass, make_plan, run_pass
 from oarlock.plan.settings import PlanSettings

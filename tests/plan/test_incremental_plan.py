@@ -10,10 +10,9 @@ from msgspec import structs
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Snapshot, WaitingJob
-from oarlock.plan.explain.explain import add_shape
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.pass_state import PassState
-from oarlock.plan.planner import add_job, make_plan
+from oarlock.plan.planner import add_job, add_shape, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import (
     DEFAULT,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import Queue, Usage
-from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import begin_pass, make_plan
 from oarlock.plan.policy.policies import by_priority, fair, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import MaintenanceWindow, Queue
-from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain import Explainer
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings

@@ -12,9 +12,9 @@ from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
 from oarlock.model.snapshot import Choice, Shape, WaitingJob
-from oarlock.plan.explain.explain import Explainer, add_shape
+from oarlock.plan.explain import Explainer
 from oarlock.plan.pass_state import PassState
-from oarlock.plan.planner import add_job, begin_pass, run_pass
+from oarlock.plan.planner import add_job, add_shape, begin_pass, run_pass
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs, new_jobs, snapshot, user_records
 

@@ -1,5 +1,7 @@
 """The actions that a plan needs now: jobs to start, jobs to kill, nodes to wake."""
 
+from collections.abc import Iterable
+
 from oarlock.model.bits import union, without
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
@@ -7,8 +9,8 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.pass_state import PassState
+from oarlock.plan.policy.packing import JobResources
 from oarlock.plan.rules import reservations
-from oarlock.plan.rules.besteffort import JobResources, is_in_the_way, jobs_to_kill
 from oarlock.plan.timeline.occupancies import OccupancyKind
 
 
@@ -160,3 +162,20 @@ def _to_wake(state: PassState) -> tuple[str, ...]:
     accepted = [state.layout.bits_of(job.resources) for job in soon]
     wanted = union([*accepted, *(placement.resources for placement in placements)])
     return tuple(state.layout.nodes_of(wanted & asleep))
+
+
+def jobs_to_kill(running: Iterable[JobResources], newcomers: Iterable[JobResources]) -> tuple[int, ...]:
+    """Return the best-effort jobs that hold resources of newcomers; one that timeshares with all of them survives."""
+    arriving = list(newcomers)
+    return tuple(job.job_id for job in running if any(is_in_the_way(job, newcomer) for newcomer in arriving))
+
+
+def is_in_the_way(job: JobResources, newcomer: JobResources) -> bool:
+    """Return whether a best-effort job has to be killed before a newcomer can start."""
+    if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
+        return False
+    if job.kind.container != newcomer.kind.container or (
+        job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed
+    ):
+        return False  # inner jobs, and jobs that a placeholder is meant for, do not kill it
+    return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

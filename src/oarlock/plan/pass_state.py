@@ -16,12 +16,10 @@ from oarlock.model.plan import Placement, Unplaced
 from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.inputs import PlanInputs, inputs_from_table
-from oarlock.plan.policy.packing import Packing, packing
+from oarlock.plan.policy.packing import JobResources, Packing, packing, preemptible_resources
 from oarlock.plan.rules import reservations
-from oarlock.plan.rules.besteffort import JobResources, preemptible_resources
-from oarlock.plan.rules.containers import Containers
-from oarlock.plan.rules.dependencies import Blocked, earliest_start
 from oarlock.plan.rules.limits import PlanLimits
+from oarlock.plan.rules.prerequisites import Blocked, Containers, earliest_start
 from oarlock.plan.sets.layout import ResourceLayout
 from oarlock.plan.sets.selection import Availability
 from oarlock.plan.settings import PlanSettings

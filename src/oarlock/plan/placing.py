@@ -18,8 +18,8 @@ from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import Promise, Snapshot, WaitingJob
 from oarlock.plan import search
 from oarlock.plan.pass_state import PassState
-from oarlock.plan.rules.dependencies import Blocked
 from oarlock.plan.rules.limits import PlacementOption
+from oarlock.plan.rules.prerequisites import Blocked
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupancy, Occupation
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Queue, Snapshot, WaitingJob
+from oarlock.model.snapshot import Queue, Shape, Snapshot, WaitingJob
 from oarlock.plan import actions
 from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.pass_state import PassState, new_state
@@ -108,3 +108,9 @@ def add_job(state: PassState, job: WaitingJob) -> Placement | Unplaced:
         while plan_next(state, queue_pass):
             pass
     return state.placements.get(job.job_id) or state.unplaced[job.job_id]
+
+
+def add_shape(state: PassState, shape: Shape) -> int:
+    """Register a shape that no job has requested yet, and return its index."""
+    state.shapes.append(shape)
+    return len(state.shapes) - 1

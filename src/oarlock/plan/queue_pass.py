@@ -32,7 +32,7 @@ from oarlock.plan.placing import (
 )
 from oarlock.plan.policy.policies import Backfill, Policy, by_priority, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
-from oarlock.plan.rules.dependencies import Blocked
+from oarlock.plan.rules.prerequisites import Blocked
 from oarlock.plan.timeline.occupancies import Occupancies, OccupancyKind
 from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 

@@ -12,7 +12,7 @@ from oarlock.model.errors import NotEnoughResources
 from oarlock.model.request import Alternative, ResourceRequest
 from oarlock.model.resource import ResourceOrder, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.plan.explain.wording import user_condition
+from oarlock.plan.explain import user_condition
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.sets.layout import make_layout
 from oarlock.store.engine.tx import Tx

@@ -1,12 +1,32 @@
-"""Which free resources a job takes: first those of nodes that are awake and, to save energy, of busy nodes."""
+"""Which free resources a job takes: if possible none of best-effort jobs, which it would kill; those of nodes that are
+awake before those of sleeping ones; and, to save energy, those of busy nodes before those of idle ones.
+"""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from oarlock.model.bits import union, without
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import PlacedJob
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.sets.selection import Availability
+from oarlock.plan.timeline.occupancies import OccupancyKind
+
+
+class JobResources(NamedTuple):
+    """A job and its present or planned resources, without those that every job gets."""
+
+    job_id: int
+    kind: OccupancyKind
+    resources: int
+
+
+def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, int]:
+    """Return the resources held by best-effort jobs, by container."""
+    by_container: dict[str | None, int] = {}
+    for holder in holders:
+        by_container[holder.kind.container] = by_container.get(holder.kind.container, 0) | holder.resources
+    return by_container
 
 
 class Packing:

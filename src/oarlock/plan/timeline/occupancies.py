@@ -8,7 +8,7 @@ from msgspec import Struct
 from oarlock.model.errors import OarlockError
 from oarlock.model.job_type import EVERYBODY, SHARING_SCOPE, JobTypes
 from oarlock.plan.inputs import NewOccupancy
-from oarlock.plan.rules.containers import Containers
+from oarlock.plan.rules.prerequisites import Containers
 from oarlock.plan.sets.selection import Availability
 from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
 

@@ -4,21 +4,23 @@ Jobs with the same request and walltime share most of the explanation, so it is 
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
+from oarlock.lang.where import show
 from oarlock.model.bits import union
+from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
-from oarlock.model.request import Alternative, Level, ResourceGroup
+from oarlock.model.request import ALL, BEST, BESTHALF, Alternative, Level, ResourceGroup
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
-from oarlock.plan.explain import obstacles
-from oarlock.plan.explain.obstacles import HeldBack, ending_at, held_back
-from oarlock.plan.explain.wording import describe_shape, ordinal, unit, user_condition
+from oarlock.plan import obstacles
 from oarlock.plan.fit.fit import Fit
+from oarlock.plan.obstacles import HeldBack, ending_at, held_back
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.policy.policies import by_priority, find_policy
 from oarlock.plan.policy.priority import PriorityCalculator
@@ -31,6 +33,15 @@ SHORTEST = 60
 
 Instant = Callable[[int], str]
 """How an instant is written; the caller knows the reader's time zone."""
+
+_NAMES = {"network_address": "node", "resource_id": "resource"}
+_PLURALS = {"switch": "switches"}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ORDINARY = frozenset(
+    Compare("=", Column(name), Literal(value))
+    for name, value in (("type", "default"), ("desktop_computing", "NO"), ("drain", "NO"), ("besteffort", "YES"))
+)
+"""Tests that the shipped admission rules add to every request; users need not read them."""
 
 
 class RequestSituation(NamedTuple):
@@ -286,7 +297,50 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def add_shape(state: PassState, shape: Shape) -> int:
-    """Register a shape that no job has requested yet, and return its index."""
-    state.shapes.append(shape)
-    return len(state.shapes) - 1
+def describe_shape(shape: Shape) -> str:
+    """Return a description of a shape: "4 nodes with 8 cores each of `cluster = 'a'`"."""
+    groups = " and ".join(_group(group) for group in shape.groups)
+    condition = user_condition(shape.where)
+    return f"{groups} of `{show(condition)}`" if condition is not None else groups
+
+
+def unit(level: Level, count: int) -> str:
+    """Name a level's units in the right number."""
+    name = _NAMES.get(level.name, level.name)
+    return name if count == 1 else _PLURALS.get(name, f"{name}s")
+
+
+def ordinal(number: int) -> str:
+    """Write a small number as a word: the fourth; a large one in figures: the 14th."""
+    if number <= len(_ORDINALS):
+        return _ORDINALS[number - 1]
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
+    return f"{number}{ending}"
+
+
+def _group(group: ResourceGroup) -> str:
+    text = _level(group.levels[0])
+    for above, level in pairwise(group.levels):
+        text += f" with {_level(level)}{'' if above.count == 1 else ' each'}"
+    condition = user_condition(group.where)
+    return f"{text} of `{show(condition)}`" if condition is not None else text
+
+
+def _level(level: Level) -> str:
+    if level.count == ALL:
+        return f"all {unit(level, 2)}"
+    if level.count == BEST:
+        return f"any {unit(level, 2)}"
+    if level.count == BESTHALF:
+        return f"half of the free {unit(level, 2)}"
+    return f"{level.count} {unit(level, level.count)}"
+
+
+def user_condition(condition: Condition | None) -> Condition | None:
+    """Return the user's part of a condition, without the tests that admission rules add to every request."""
+    if condition in _ORDINARY:
+        return None
+    if isinstance(condition, And):
+        parts = tuple(kept for part in condition.parts if (kept := user_condition(part)) is not None)
+        return parts[0] if len(parts) == 1 else And(parts) if parts else None
+    return condition

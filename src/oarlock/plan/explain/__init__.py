@@ -1,1 +1,0 @@
-"""Why a job waits, and when it could start."""
