@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bench.harness import cpu_seconds, figure
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
-from oarlock.model.request import ResourceRequest
+from oarlock.model.submission import ResourceRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx

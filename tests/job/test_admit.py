@@ -8,9 +8,9 @@ import pytest
 
 from oarlock.job.admission import admit
 from oarlock.job.admission.admit import RuleResult
-from oarlock.model.errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
+from oarlock.model.submission_errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
 from tests.job.submitter import NOW, Submitter, add_cluster

@@ -13,7 +13,7 @@ from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.submit import LargeArray
 from oarlock.job.run import recover
 from oarlock.job.run.unit_of_work import StepContext
-from oarlock.model import errors
+from oarlock.model import errors, submission_errors
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
@@ -121,7 +121,7 @@ async def test_a_large_array_is_counted_again_when_its_last_slice_is_stored(data
     large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
     await _begun(database)
     await service.take(SubmissionPayload(command="true"), ADA, request_id="small")
-    with pytest.raises(errors.RefusedByRule, match="Enough jobs wait"):
+    with pytest.raises(submission_errors.RefusedByRule, match="Enough jobs wait"):
         await large
     with database.read() as tx:
         assert jobs.count(tx) == {JobState.WAITING: 1}

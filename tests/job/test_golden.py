@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.lang.request import parse
 from oarlock.lang.where import show
-from oarlock.model import errors
+from oarlock.model import errors, submission_errors
 from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
 from oarlock.store.engine.tx import Tx
@@ -20,39 +20,39 @@ from tests.lang.cases import DATA, needs_golden, oar_cases
 GOLDEN = DATA / "oar2-golden"
 
 REFUSED = {
-    "bad_besteffort_resa": errors.RefusedByRule,
+    "bad_besteffort_resa": submission_errors.RefusedByRule,
     "bad_checkpoint": errors.BadField,
-    "bad_deploy_core": errors.RefusedByRule,
-    "bad_inner": errors.RefusedByRule,
-    "bad_no_command": errors.NoCommand,
-    "bad_p_none_match": errors.NotEnoughResources,
+    "bad_deploy_core": submission_errors.RefusedByRule,
+    "bad_inner": submission_errors.RefusedByRule,
+    "bad_no_command": submission_errors.NoCommand,
+    "bad_p_none_match": submission_errors.NotEnoughResources,
     "bad_queue": errors.UnknownQueue,
-    "bad_reservation_date": errors.BadReservation,
-    "bad_resource_state": errors.RefusedByRule,
-    "bad_root": errors.SubmitterRefused,
+    "bad_reservation_date": submission_errors.BadReservation,
+    "bad_resource_state": submission_errors.RefusedByRule,
+    "bad_root": submission_errors.SubmitterRefused,
     "bad_signal": errors.BadField,
     "bad_sql_inject": errors.SyntaxRefused,
     "bad_syntax_brace": errors.SyntaxRefused,
     "bad_syntax_l": errors.SyntaxRefused,
     "bad_syntax_word": errors.SyntaxRefused,
-    "bad_too_many": errors.NotEnoughResources,
-    "bad_too_many_core": errors.NotEnoughResources,
-    "bad_type": errors.RefusedByRule,
-    "bad_type_timesharing": errors.BadType,
-    "bad_unknown_prop_p": errors.UnknownProperty,
-    "bad_value_float": errors.BadCount,
-    "bad_value_neg": errors.BadCount,
-    "bad_value_zero": errors.ZeroResources,
-    "resa_short_date": errors.BadReservation,
-    "sub_array_zero": errors.BadArray,
-    "sub_deploy": errors.NotEnoughResources,
+    "bad_too_many": submission_errors.NotEnoughResources,
+    "bad_too_many_core": submission_errors.NotEnoughResources,
+    "bad_type": submission_errors.RefusedByRule,
+    "bad_type_timesharing": submission_errors.BadType,
+    "bad_unknown_prop_p": submission_errors.UnknownProperty,
+    "bad_value_float": submission_errors.BadCount,
+    "bad_value_neg": submission_errors.BadCount,
+    "bad_value_zero": submission_errors.ZeroResources,
+    "resa_short_date": submission_errors.BadReservation,
+    "sub_array_zero": submission_errors.BadArray,
+    "sub_deploy": submission_errors.NotEnoughResources,
     # OAR takes these, and breaks or waits for ever.
-    "bad_walltime_4f": errors.BadDuration,
-    "bad_walltime_zero": errors.BadDuration,
-    "sub_anterior_unknown": errors.UnknownDependency,
-    "sub_deadline_past": errors.BadType,
+    "bad_walltime_4f": submission_errors.BadDuration,
+    "bad_walltime_zero": submission_errors.BadDuration,
+    "sub_anterior_unknown": submission_errors.UnknownDependency,
+    "sub_deadline_past": submission_errors.BadType,
     # A type of later versions that nothing here would follow.
-    "sub_state_permissive": errors.RefusedByRule,
+    "sub_state_permissive": submission_errors.RefusedByRule,
 }
 NOT_A_SUBMISSION = {
     *("bad_connect", "bad_connect_unknown", "bad_cwd"),  # other verbs, and a shell's own directory
@@ -133,7 +133,7 @@ def decide(submitter: Submitter, job: dict[str, Any], expected: dict[str, Any]) 
     for name in sorted(invented - set(properties.types(submitter.tx)) - {"nodes", "walltime"}):
         properties.add(submitter.tx, name, str)
     if expected.get("refused"):
-        with pytest.raises(errors.RefusedByRule):
+        with pytest.raises(submission_errors.RefusedByRule):
             submitter.admit(**asked, **body)
         return
     made = submitter.admit(**asked, **body).submission
@@ -203,7 +203,9 @@ def test_submissions_of_oars_own_tests_come_out_as_they_say(submitter: Submitter
     if "refused" in expected:
         with pytest.raises(errors.OarlockError) as refusal:
             with_five_resources(submitter).typed(words)
-        assert isinstance(refusal.value, errors.NotEnoughResources) is ("not enough" in expected.get("reason", ""))
+        assert isinstance(refusal.value, submission_errors.NotEnoughResources) is (
+            "not enough" in expected.get("reason", "")
+        )
         return
     [job, *_], _ = submitter.typed(words)
     stored = {name: getattr(job, name, None) for name in expected} | {

@@ -12,7 +12,7 @@ from oarlock.job.admission.parse import allow, read, written
 from oarlock.job.admission.payload import SubmissionPayload, from_fields
 from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang.request import parse
-from oarlock.model import errors
+from oarlock.model import errors, submission_errors
 from oarlock.model.job import JobKind
 from oarlock.model.submission import Submission
 
@@ -61,17 +61,19 @@ def test_a_name_is_taken_as_long_as_the_output_files_can_be_made(tmp_path):
     longest = "n" * 233
     assert taken({"command": "true", "name": longest}).name == longest
     (tmp_path / f"OAR.{longest}.9999999999.stdout").touch()
-    with pytest.raises(errors.BadName, match="stdout file would be 256 bytes long; a file name has at most 255"):
+    with pytest.raises(
+        submission_errors.BadName, match="stdout file would be 256 bytes long; a file name has at most 255"
+    ):
         taken({"command": "true", "name": longest + "n"})
     own_files = {"stdout": "o", "stderr": "e"}
     assert taken({"command": "true", "name": "n" * 255, **own_files}).stdout == "o"
-    with pytest.raises(errors.BadName, match="stderr file would be 258 bytes long"):
+    with pytest.raises(submission_errors.BadName, match="stderr file would be 258 bytes long"):
         taken({"command": "true", "name": "é" * 128, **own_files, "stderr": "logs/%jobname%.e"})
 
 
 REFUSED = [
-    ({}, errors.NoCommand),
-    ({"command": " "}, errors.NoCommand),
+    ({}, submission_errors.NoCommand),
+    ({"command": " "}, submission_errors.NoCommand),
     ({"user": "root"}, errors.UnknownField),
     ({"uid": 0}, errors.UnknownField),
     ({"gid": 0}, errors.UnknownField),
@@ -84,16 +86,16 @@ REFUSED = [
     ({"after": ["x"]}, errors.BadField),
     ({"array": 4}, errors.BadField),
     ({"environment": {"A": 1}}, errors.BadField),
-    ({"name": ""}, errors.BadName),
-    ({"name": "../x"}, errors.BadName),
-    ({"name": "a\nb"}, errors.BadName),
-    ({"name": "x" * 256}, errors.BadName),
-    ({"project": "\x1b[2J"}, errors.BadName),
+    ({"name": ""}, submission_errors.BadName),
+    ({"name": "../x"}, submission_errors.BadName),
+    ({"name": "a\nb"}, submission_errors.BadName),
+    ({"name": "x" * 256}, submission_errors.BadName),
+    ({"project": "\x1b[2J"}, submission_errors.BadName),
     ({"queue": "no such"}, errors.UnknownQueue),
-    ({"types": ["a b"]}, errors.BadType),
-    ({"types": ["timesharing=foo,bar"]}, errors.BadType),
+    ({"types": ["a b"]}, submission_errors.BadType),
+    ({"types": ["timesharing=foo,bar"]}, submission_errors.BadType),
     *(
-        ({"types": [one]}, errors.BadType)
+        ({"types": [one]}, submission_errors.BadType)
         for one in (
             "inner",
             "inner=",
@@ -113,53 +115,53 @@ REFUSED = [
             "deadline=5",
         )
     ),
-    ({"types": ["inner"]}, errors.BadType),
+    ({"types": ["inner"]}, submission_errors.BadType),
     ({"types": ["t"] * 65}, errors.TooLong),
-    ({"notify": "tell me"}, errors.BadNotify),
-    ({"notify": "exec:run"}, errors.BadNotify),
-    ({"notify": "exec:/bin/run 'it"}, errors.BadNotify),
-    ({"notify": "[END,NEVER]mail:a@b"}, errors.BadNotify),
-    ({"checkpoint": -1}, errors.BadCheckpoint),
-    ({"signal": 0}, errors.BadSignal),
-    ({"signal": 65}, errors.BadSignal),
-    ({"directory": "tmp"}, errors.BadPath),
-    ({"directory": "/\0"}, errors.BadPath),
-    ({"stdout": ""}, errors.BadPath),
+    ({"notify": "tell me"}, submission_errors.BadNotify),
+    ({"notify": "exec:run"}, submission_errors.BadNotify),
+    ({"notify": "exec:/bin/run 'it"}, submission_errors.BadNotify),
+    ({"notify": "[END,NEVER]mail:a@b"}, submission_errors.BadNotify),
+    ({"checkpoint": -1}, submission_errors.BadCheckpoint),
+    ({"signal": 0}, submission_errors.BadSignal),
+    ({"signal": 65}, submission_errors.BadSignal),
+    ({"directory": "tmp"}, submission_errors.BadPath),
+    ({"directory": "/\0"}, submission_errors.BadPath),
+    ({"stdout": ""}, submission_errors.BadPath),
     ({"stdout": "/x" * 4000}, errors.TooLong),
-    ({"command": "x\0"}, errors.BadPath),
+    ({"command": "x\0"}, submission_errors.BadPath),
     ({"command": "x" * 65537}, errors.TooLong),
     ({"script": "#" * (1 << 20) + "#"}, errors.TooLong),
-    ({"environment": {"A=B": ""}}, errors.BadEnvironment),
-    ({"environment": {"A": "\0"}}, errors.BadEnvironment),
+    ({"environment": {"A=B": ""}}, submission_errors.BadEnvironment),
+    ({"environment": {"A": "\0"}}, submission_errors.BadEnvironment),
     ({"environment": {"A": "x" * 131072}}, errors.TooLong),
-    ({"array": []}, errors.BadArray),
-    ({"array": [""] * (ARRAY_MEMBERS + 1)}, errors.BadArray),
+    ({"array": []}, submission_errors.BadArray),
+    ({"array": [""] * (ARRAY_MEMBERS + 1)}, submission_errors.BadArray),
     ({"array": ["x" * 4097]}, errors.TooLong),
     ({"after": list(range(1001))}, errors.TooLong),
-    ({"after": [0]}, errors.UnknownDependency),
-    ({"after": [2**63]}, errors.UnknownDependency),
+    ({"after": [0]}, submission_errors.UnknownDependency),
+    ({"after": [2**63]}, submission_errors.UnknownDependency),
     ({"resubmit": 2**63}, errors.UnknownJob),
     ({"resources": ["nodes=1"] * 65}, errors.TooLong),
     ({"import_key": "k" * 20000}, errors.TooLong),
-    ({"reservation": "tomorrow"}, errors.BadReservation),
-    ({"reservation": "2031-02-30 10:00:00"}, errors.BadReservation),
-    ({"reservation": "2031-02-03 10:00"}, errors.BadReservation),
-    ({"reservation": "2001-02-03 10:00:00"}, errors.ReservationPast),
-    ({"reservation": "2031-02-03 10:00:00, 2031-02-03 09:00:00"}, errors.BadReservation),
-    ({"reservation": NOW - 7200}, errors.ReservationPast),
-    ({"reservation": NOW - 60, "resources": ["nodes=1,walltime=0:1"]}, errors.ReservationPast),
-    ({"reservation": f"{NOW - 60}, {NOW}"}, errors.ReservationPast),
-    ({"reservation": 2**70}, errors.BadReservation),
-    ({"reservation": 2**60}, errors.BadReservation),
-    ({"interactive": True, "array": [""]}, errors.InteractiveArray),
-    ({"interactive": True, "types": ["noop"]}, errors.InteractiveNoop),
-    ({"interactive": True, "reservation": NOW + 60}, errors.InteractiveReservation),
+    ({"reservation": "tomorrow"}, submission_errors.BadReservation),
+    ({"reservation": "2031-02-30 10:00:00"}, submission_errors.BadReservation),
+    ({"reservation": "2031-02-03 10:00"}, submission_errors.BadReservation),
+    ({"reservation": "2001-02-03 10:00:00"}, submission_errors.ReservationPast),
+    ({"reservation": "2031-02-03 10:00:00, 2031-02-03 09:00:00"}, submission_errors.BadReservation),
+    ({"reservation": NOW - 7200}, submission_errors.ReservationPast),
+    ({"reservation": NOW - 60, "resources": ["nodes=1,walltime=0:1"]}, submission_errors.ReservationPast),
+    ({"reservation": f"{NOW - 60}, {NOW}"}, submission_errors.ReservationPast),
+    ({"reservation": 2**70}, submission_errors.BadReservation),
+    ({"reservation": 2**60}, submission_errors.BadReservation),
+    ({"interactive": True, "array": [""]}, submission_errors.InteractiveArray),
+    ({"interactive": True, "types": ["noop"]}, submission_errors.InteractiveNoop),
+    ({"interactive": True, "reservation": NOW + 60}, submission_errors.InteractiveReservation),
 ]
 
 
 @pytest.mark.parametrize(("body", "refusal"), REFUSED, ids=lambda value: str(value)[:50])
 def test_what_cannot_be_is_refused(body, refusal):
-    whole = body if refusal is errors.NoCommand else {"command": "true", **body}
+    whole = body if refusal is submission_errors.NoCommand else {"command": "true", **body}
     with pytest.raises(errors.OarlockError) as refused:
         taken(whole)
     assert type(refused.value) is refusal
@@ -168,13 +170,15 @@ def test_what_cannot_be_is_refused(body, refusal):
 
 @pytest.mark.parametrize(("user", "uid"), [("root", 0), ("root", None), ("toor", 0), ("daemon", 2), ("oar", 999)])
 def test_root_and_accounts_of_the_system_run_no_jobs(user, uid):
-    with pytest.raises(errors.SubmitterRefused):
+    with pytest.raises(submission_errors.SubmitterRefused):
         allow(user, uid, Config())
 
 
 def test_a_site_says_where_users_begin():
     allow("ada", 500, Config(job_min_uid=500))
-    with pytest.raises(errors.SubmitterRefused, match=r"`ada` \(uid 500\) does not run jobs: uids begin at 501"):
+    with pytest.raises(
+        submission_errors.SubmitterRefused, match=r"`ada` \(uid 500\) does not run jobs: uids begin at 501"
+    ):
         allow("ada", 500, Config(job_min_uid=501))
 
 

@@ -12,7 +12,7 @@ from oarlock.job.run import schedule
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
-from oarlock.model.maintenance import Maintenance
+from oarlock.model.limits import Maintenance
 from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, new_jobs, plans

@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job import quotas
-from oarlock.model.quota import BadQuotas
+from oarlock.model.limits import BadQuotas
 from oarlock.model.snapshot import QuotaRule
 from oarlock.plan.timeline.occupancy import FOREVER
 from tests.plan.drawing import cluster, licences, node, table

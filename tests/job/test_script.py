@@ -4,7 +4,8 @@ import pytest
 
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.script import apply_directives
-from oarlock.model.errors import BadDirective, SyntaxRefused
+from oarlock.model.errors import SyntaxRefused
+from oarlock.model.submission_errors import BadDirective
 
 SCRIPT = """#!/bin/sh
 #OAR -l nodes=2,walltime=1

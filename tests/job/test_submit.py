@@ -8,7 +8,7 @@ from msgspec import structs
 
 from oarlock.job.admission import submit
 from oarlock.job.admission.submit import AdmittedSubmission, StoredJobs
-from oarlock.model import errors
+from oarlock.model import errors, submission_errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
 from oarlock.store.engine.tx import Tx
@@ -102,7 +102,7 @@ def test_many_submissions_are_stored_together_and_refused_alone(submitter: Submi
     done = submit.submit_all(submitter.tx, asked, cluster=cluster, config=submitter.config, now=NOW)
     found = [one if isinstance(one, Exception) else jobs.get_many(submitter.tx, one.ids) for one in done]
     assert [type(one) if isinstance(one, Exception) else [job.command for job in one] for one in found] == [
-        ["a"], errors.NotEnoughResources, ["b 1", "b 2"], ["a"], ["a"], ["a"],
+        ["a"], submission_errors.NotEnoughResources, ["b 1", "b 2"], ["a"], ["a"], ["a"],
     ]  # fmt: skip
     assert done[3] == done[0]
     assert [job.array_index for job in found[2]] == [1, 2]
@@ -136,7 +136,9 @@ NOT_ENOUGH = {
 
 
 def test_a_condition_that_nothing_fulfils_is_named(submitter: Submitter):
-    with pytest.raises(errors.NotEnoughResources, match=r"^`.*core=1.*` with `cpu > 99` asks for more .*: 0 of the 32"):
+    with pytest.raises(
+        submission_errors.NotEnoughResources, match=r"^`.*core=1.*` with `cpu > 99` asks for more .*: 0 of the 32"
+    ):
         submitter.submit(resources=["core=1"], properties="cpu > 99")
 
 
@@ -144,9 +146,9 @@ def test_a_condition_that_nothing_fulfils_is_named(submitter: Submitter):
 def test_more_than_there_is_is_refused_with_what_there_is(submitter: Submitter, asked):
     shown, count, nodes = NOT_ENOUGH[asked]
     told = f"asks for more than there is, even when all is free: {count} resources fulfil its conditions, on {nodes}."
-    with pytest.raises(errors.NotEnoughResources) as alone:
+    with pytest.raises(submission_errors.NotEnoughResources) as alone:
         submitter.submit(resources=[asked])
-    with pytest.raises(errors.NotEnoughResources) as second:
+    with pytest.raises(submission_errors.NotEnoughResources) as second:
         submitter.submit(resources=["nodes=1", asked])
     assert (str(alone.value), str(second.value)) == (f"`{shown}` {told}", f"Alternative 2, `{shown}`, {told}")
     assert rows(submitter.tx, "SELECT count(*) FROM jobs") == [(0,)]
@@ -158,12 +160,12 @@ def test_what_is_busy_or_asleep_counts_and_what_is_dead_does_not(submitter: Subm
     resources.set_state(submitter.tx, ids[:8], ResourceState.ABSENT, at=NOW)
     submitter.submit(resources=["nodes=4"])
     resources.set_state(submitter.tx, ids[:8], ResourceState.DEAD, at=NOW)
-    with pytest.raises(errors.NotEnoughResources, match="24 of the 24 resources"):
+    with pytest.raises(submission_errors.NotEnoughResources, match="24 of the 24 resources"):
         submitter.submit(resources=["nodes=4"])
 
 
 def test_a_property_that_is_added_can_be_asked_for_at_once(submitter: Submitter):
-    with pytest.raises(errors.UnknownProperty):
+    with pytest.raises(submission_errors.UnknownProperty):
         submitter.submit(properties="gpu = 1")
     properties.add(submitter.tx, "gpu", int)
     resources.set_properties(submitter.tx, [resources.listed(submitter.tx)[0].id], {"gpu": 1}, at=NOW)
@@ -187,7 +189,7 @@ def test_a_job_waits_for_others_that_are_known_and_for_no_others(submitter: Subm
     [first], [second] = submitter.submit(), submitter.submit()
     [third] = submitter.submit(after=[second.id, first.id])
     assert jobs.dependencies(submitter.tx, [third.id]) == {third.id: [first.id, second.id]}
-    with pytest.raises(errors.UnknownDependency, match="There is no job 99999 to wait for"):
+    with pytest.raises(submission_errors.UnknownDependency, match="There is no job 99999 to wait for"):
         submitter.submit(after=[first.id, 99999])
 
 
@@ -222,8 +224,8 @@ def test_only_ones_own_ended_batch_jobs_are_submitted_again(submitter: Submitter
     [reserved] = submitter.submit(reservation=NOW + 60)
     for number, user, refusal in [
         (over.id, "bob", errors.NotYourJob),
-        (waiting.id, "alice", errors.ResubmitRefused),
-        (reserved.id, "alice", errors.ResubmitRefused),
+        (waiting.id, "alice", submission_errors.ResubmitRefused),
+        (reserved.id, "alice", submission_errors.ResubmitRefused),
         (99999, "alice", errors.UnknownJob),
         (2**63, "alice", errors.UnknownJob),
     ]:
@@ -234,7 +236,7 @@ def test_only_ones_own_ended_batch_jobs_are_submitted_again(submitter: Submitter
 def test_a_job_whose_property_is_gone_is_not_submitted_again(submitter: Submitter):
     over = ended(submitter, properties="mem = 16")
     properties.drop(submitter.tx, "mem", at=NOW)
-    with pytest.raises(errors.ResubmitRefused, match="cannot be read any more"):
+    with pytest.raises(submission_errors.ResubmitRefused, match="cannot be read any more"):
         submit.resubmission(submitter.tx, over.id, user="alice")
 
 
@@ -242,7 +244,7 @@ def test_a_job_submitted_again_passes_the_rules(submitter: Submitter, tmp_path: 
     submitter = replace(submitter, directory=tmp_path)
     over = ended(submitter)
     (tmp_path / "50-closed.toml").write_text('[[rule]]\nname = "closed"\nreject = "Nothing is let in today."\n')
-    with pytest.raises(errors.RefusedByRule, match="Nothing is let in today"):
+    with pytest.raises(submission_errors.RefusedByRule, match="Nothing is let in today"):
         submitter.again(over.id)
 
 
@@ -277,7 +279,7 @@ def test_submissions_at_once_are_counted_again_when_they_are_stored(submitter: S
     assert [isinstance(one, StoredJobs) for one in done] == [True] * 3 + [False] * 9
     assert "At most 3 jobs of alice wait." in str(done[-1])
     late = submit.submit_all(submitter.tx, asked[:1], cluster=cluster, config=submitter.config, now=NOW)
-    assert isinstance(late[0], errors.RefusedByRule)
+    assert isinstance(late[0], submission_errors.RefusedByRule)
 
 
 def test_of_sixty_reservations_at_once_the_two_allowed_ones_get_in(submitter: Submitter):
@@ -302,7 +304,7 @@ def test_nobody_enters_a_container_whose_owner_did_not_let_them_in(submitter: Su
     [public] = submitter.submit(types=["container=hall", "guests=*"])
     bob = replace(submitter, user="bob")
     for types in (f"inner={closed.id}", f"inner={lab.id}", "inner=lab", "container=lab"):
-        with pytest.raises(errors.ContainerClosed, match="belongs to alice, who did not let bob in"):
+        with pytest.raises(submission_errors.ContainerClosed, match="belongs to alice, who did not let bob in"):
             bob.submit(types=[types])
         assert len(submitter.submit(types=[types])) == 1
     for types in (f"inner={open_.id}", f"inner={public.id}", "inner=hall", "container=hall"):

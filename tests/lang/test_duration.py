@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.lang import duration
-from oarlock.model.errors import BadDuration
+from oarlock.model.submission_errors import BadDuration
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.lang import quotas
-from oarlock.model.quota import BadQuotas, OneShotQuota, QuotaAmount, QuotaBook, QuotaPeriod, WrittenRule
+from oarlock.model.limits import BadQuotas, OneShotQuota, QuotaAmount, QuotaBook, QuotaPeriod, WrittenRule
 from oarlock.model.snapshot import QuotaRule
 
 NONE = QuotaAmount(-1)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from oarlock.lang import duration, request, where
 from oarlock.model.condition import And, Column, Compare, In, Literal
-from oarlock.model.errors import BadCount, BadDuration, SyntaxRefused, TooLong, TypesDiffer, UnknownProperty
-from oarlock.model.request import ALL, BEST, BESTHALF, WORDS, Alternative, Level, ResourceGroup, ResourceRequest
+from oarlock.model.errors import SyntaxRefused, TooLong
+from oarlock.model.submission import ALL, BEST, BESTHALF, WORDS, Alternative, Level, ResourceGroup, ResourceRequest
+from oarlock.model.submission_errors import BadCount, BadDuration, TypesDiffer, UnknownProperty
 from tests.lang.cases import golden_submissions, needs_golden, oar_cases
 from tests.lang.trees import conditions
 

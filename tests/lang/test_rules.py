@@ -11,9 +11,9 @@ from oarlock.lang import request as requests
 from oarlock.lang import where
 from oarlock.lang.rules import FIELDS, RuleAcceptance, RuleContext, RuleRefusal, apply, read
 from oarlock.model.condition import Column, Compare, Literal
-from oarlock.model.errors import BadRule
 from oarlock.model.job import JobKind
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import BadRule
 
 PROPERTIES = {"type": str, "besteffort": str, "mem": int, "owner": str, "core": int, "network_address": str, "x": str}
 

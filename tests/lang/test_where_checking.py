@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from oarlock.lang import where
-from oarlock.model.errors import TypesDiffer, UnknownProperty
+from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 from tests.lang.trees import TYPES, conditions
 
 

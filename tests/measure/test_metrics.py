@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.measure.metrics import MetricDefinition, catalogue
-from oarlock.model.sample import MetricKind
+from oarlock.measure.metrics import MetricDefinition, MetricKind, catalogue
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.measure.sampler import Sampler

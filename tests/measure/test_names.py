@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from oarlock.measure import names
 from oarlock.measure.exposition import Exposition
-from oarlock.measure.metrics import catalogue
+from oarlock.measure.metrics import MetricKind, catalogue
 from oarlock.measure.names import prometheus_name
 from oarlock.measure.naming import Naming, growth, pairs, percent
 from oarlock.model.errors import ConfigRefused
-from oarlock.model.sample import MetricKind
 from oarlock.node.sources.metrics import series
 from tests.measure.batches import batch, job, lines, naming, pages
 from tests.monitoring import CASES, ROOT, cases

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.bits import lowest, positions, union, without
+from oarlock.model.plan import lowest, positions, union, without
 from tests.plan.drawing import free
 
 bits = st.integers(0, 2**200) | st.integers(0, 2**2000).map(lambda number: number | 1 << 1999)

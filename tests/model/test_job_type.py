@@ -3,8 +3,8 @@
 import pytest
 
 from oarlock.lang import options
-from oarlock.model.errors import BadType
 from oarlock.model.job_type import JobType, JobTypes, container_type, parse_types
+from oarlock.model.submission_errors import BadType
 
 
 def test_a_job_without_types_is_an_ordinary_one():

@@ -6,7 +6,6 @@ seconds is there in s..s+d-1, walltimes of `schedule` cases include the security
 
 from oarlock.lang import quotas, where
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import Level, ResourceGroup
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
@@ -20,6 +19,7 @@ from oarlock.model.snapshot import (
     Usage,
     WaitingJob,
 )
+from oarlock.model.submission import Level, ResourceGroup
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
 from oarlock.plan.policy.policies import by_karma

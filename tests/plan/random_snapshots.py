@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from oarlock.lang import where
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder, Value
 from oarlock.model.snapshot import (
     Choice,
@@ -20,6 +19,7 @@ from oarlock.model.snapshot import (
     Usage,
     WaitingJob,
 )
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import BESTEFFORT, DEFAULT, FAIR, NOW, licences, table
 from tests.plan.drawing import shape as drawn_shape

@@ -15,9 +15,9 @@ from oarlock.lang.where import truth
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle
-from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.plan.settings import PlanSettings
 from tests.plan.reference_limits import Quotas, Rooms, said
 

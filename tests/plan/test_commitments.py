@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Plan
-from oarlock.model.request import BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, WaitingJob
+from oarlock.model.submission import BEST, BESTHALF, Level, ResourceGroup
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import DEFAULT, NOW

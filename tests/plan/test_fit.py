@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.lang import where
-from oarlock.model.errors import UnknownProperty
-from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.resource import ResourceOrder
 from oarlock.model.snapshot import Shape
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level, ResourceGroup
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.fit import fit as fit_module
 from oarlock.plan.fit.fit import CountFit, EmptyFit, Fitter, GroupsFit, NodePartsFit, WholeNodesFit
 from oarlock.plan.fit.tree import build_tree, choose

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from oarlock.lang import where
-from oarlock.model.request import BEST, Level, ResourceGroup
 from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.model.submission import BEST, Level, ResourceGroup
 from oarlock.plan.fit.fit import Fitter
 from tests.lang.cases import DATA, needs_golden
 from tests.plan.drawing import laid, table

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import ResourceOrder
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.sets.layout import NodeResources, bits_at
 from tests.plan.drawing import cluster, laid, licences, node, table
 

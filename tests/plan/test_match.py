@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.lang import where
-from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import ResourceOrder
 from oarlock.model.snapshot import ResourceTable
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.sets.layout import make_layout
 from oarlock.plan.sets.selection import matching
 from tests.lang.trees import TYPES, conditions, rows

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.model.bits import lowest, union
+from oarlock.model.plan import lowest, union
 from oarlock.plan.sets.node_counts import NodeFields
 from tests.plan.drawing import cluster, laid, licences, node, table
 

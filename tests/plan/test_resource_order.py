@@ -2,9 +2,9 @@
 
 import pytest
 
-from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.model.snapshot import ResourceTable
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.sets.layout import preferred_rows
 from tests.plan.drawing import licences, node, table
 

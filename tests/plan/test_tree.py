@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.model.request import ALL, BEST, BESTHALF, Level
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level
 from oarlock.plan.fit.tree import RequestTrees, Vertex, build_tree, choose, count_kept, minimum_size, survivors
 from tests.plan.drawing import free, laid, licences, node, table
 

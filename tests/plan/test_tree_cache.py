@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.model.request import ALL, BEST, BESTHALF, Level
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level
 from oarlock.plan.fit import tree_cache
 from oarlock.plan.fit.tree import build_tree, choose
 from oarlock.plan.fit.tree_cache import TreeFit

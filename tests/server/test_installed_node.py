@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from oarlock.config import Config
-from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
+from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.model.submission_errors import BadPath
 from oarlock.node.wire.messages import EXITED, UNUSABLE, SiteHooks
 from oarlock.server.nodes import installed
 from oarlock.server.nodes.command import NodeCommand

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.job.admission.admit import RuleResult
-from oarlock.model.errors import RuleFailed, RuleNotTrusted
+from oarlock.model.submission_errors import RuleFailed, RuleNotTrusted
 from oarlock.server.nodes.python_rules import check_trust, run
 
 ASKED = {"job": {"queue": None, "name": "n"}, "context": {"user": "ada"}}

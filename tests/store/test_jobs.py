@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from sqlalchemy import event
 
 from oarlock.lang.where import check, parse
-from oarlock.model.errors import UnknownJob, UnknownProperty
+from oarlock.model.errors import UnknownJob
 from oarlock.model.job import Job, JobKind, JobState, Reservation
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, new_jobs, properties, shapes

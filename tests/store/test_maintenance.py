@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.model.maintenance import Maintenance, UnknownWindow
+from oarlock.model.limits import Maintenance, UnknownWindow
 from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, properties, snapshot

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
+from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties, resources

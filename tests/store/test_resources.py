@@ -5,17 +5,10 @@ from typing import Any
 import pytest
 
 from oarlock.lang.where import check, parse
-from oarlock.model.errors import (
-    BadPropertyValue,
-    OarlockError,
-    ResourceInUse,
-    SystemColumn,
-    TypesDiffer,
-    UnknownProperty,
-    UnknownResource,
-)
+from oarlock.model.errors import BadPropertyValue, OarlockError, ResourceInUse, SystemColumn, UnknownResource
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
+from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx

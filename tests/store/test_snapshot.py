@@ -8,9 +8,7 @@ from msgspec.structs import replace as replaced
 from sqlalchemy import update
 
 from oarlock.lang.where import check, parse
-from oarlock.model.errors import UnknownProperty
 from oarlock.model.job import JobState, Reservation, move
-from oarlock.model.request import Level, ResourceGroup
 from oarlock.model.resource import ResourceOrder, ResourceState
 from oarlock.model.snapshot import (
     Choice,
@@ -24,6 +22,8 @@ from oarlock.model.snapshot import (
     Usage,
     WaitingJob,
 )
+from oarlock.model.submission import Level, ResourceGroup
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store import tables
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx

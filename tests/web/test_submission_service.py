@@ -10,8 +10,8 @@ import pytest
 from oarlock.config import Config
 from oarlock.job.admission.admit import RuleResult
 from oarlock.job.admission.payload import SubmissionPayload
-from oarlock.model.errors import RefusedByRule
 from oarlock.model.job import JobState
+from oarlock.model.submission_errors import RefusedByRule
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import administration
 from oarlock.web.identity import UserAccount

@@ -8,7 +8,7 @@ from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.run import schedule
 from oarlock.model.job_type import parse_types
-from oarlock.model.quota import BadQuotas, UnknownQuota
+from oarlock.model.limits import BadQuotas, UnknownQuota
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import PlacedJob, QuotaRule, Snapshot
 from oarlock.plan.rules.quotas import CountedJob, QuotaShare, QuotaUse, quota_shares

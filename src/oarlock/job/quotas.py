@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from oarlock.config import Config
 from oarlock.lang import quotas
-from oarlock.model.quota import BadQuotas, Date, QuotaBook
+from oarlock.model.limits import BadQuotas, Date, QuotaBook
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import QuotaRule, QuotaSpan, ResourceTable
 from oarlock.plan.timeline.occupancy import FOREVER

@@ -3,7 +3,7 @@
 import re
 
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadDuration
+from oarlock.model.submission_errors import BadDuration
 
 LONGEST = 2**31 - 1
 """About 68 years: what a 32-bit column holds."""

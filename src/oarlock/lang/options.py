@@ -8,7 +8,9 @@ import shlex
 
 from oarlock.lang.duration import LONGEST
 from oarlock.lang.limits import TYPED_BYTES, fits, short
-from oarlock.model.errors import (
+from oarlock.model.errors import UnknownQueue
+from oarlock.model.job_type import VALUES
+from oarlock.model.submission_errors import (
     BadCheckpoint,
     BadEnvironment,
     BadName,
@@ -16,9 +18,7 @@ from oarlock.model.errors import (
     BadPath,
     BadSignal,
     BadType,
-    UnknownQueue,
 )
-from oarlock.model.job_type import VALUES
 
 LONGEST_NAME = 255
 SIGNALS = range(1, 65)

@@ -16,8 +16,9 @@ from oarlock.lang import duration
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import fits, short
 from oarlock.model.condition import Condition
-from oarlock.model.errors import BadCount, SyntaxRefused, TooLong, ZeroResources
-from oarlock.model.request import WORDS, Alternative, Level, ResourceGroup, ResourceRequest
+from oarlock.model.errors import SyntaxRefused, TooLong
+from oarlock.model.submission import WORDS, Alternative, Level, ResourceGroup, ResourceRequest
+from oarlock.model.submission_errors import BadCount, ZeroResources
 
 MOST_ALTERNATIVES = 64
 MOST_RESOURCES = 2**31 - 1

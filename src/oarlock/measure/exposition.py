@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, JobOwner, MeasuredSubject, SampleBatch
+from oarlock.measure.metrics import MetricKind
 from oarlock.measure.names import NameFamily
 from oarlock.measure.naming import Naming, OutputSeries
-from oarlock.model.sample import MetricKind
 from oarlock.node.measure.discovery import Key
 from oarlock.node.sources.metrics import series, split
 

@@ -3,12 +3,20 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oarlock.model.sample import MetricKind
 from oarlock.node.sources import machine, perf
+
+
+class MetricKind(StrEnum):
+    """A counter only grows (a rate is its derivative); a gauge is what it is now."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
 
 _UNITS = ("seconds", "bytes", "joules", "watts", "celsius", "ratio")
 _COUNT = "1"

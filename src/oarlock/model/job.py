@@ -1,4 +1,4 @@
-"""A job: its states, the moves between them, and what is known of it."""
+"""A job: its states, the moves between them, and what is known of it. Attempts of lost databases, too."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oarlock.model.errors import IllegalMove
+from oarlock.model.errors import IllegalMove, OarlockError
 
 
 class JobState(StrEnum):
@@ -173,3 +173,28 @@ def move(job: Job, to: JobState, *, at: int, why: str, **changes: Any) -> Moved:
             hint=f"A job that is {job.state} can become {ways}.",
         )
     return Moved(job=replace(job, state=to, **changes), before=job.state, at=at, why=why)
+
+
+class UnknownAttempt(Struct, frozen=True, kw_only=True):
+    """A job on a node that another generation of the database began."""
+
+    id: int = 0
+    node: str
+    job: int
+    attempt: int
+    tag: str  # the fingerprint of its secret; empty if this server did not sign what the node says of it
+    generation: str = ""
+    user: str = ""
+    since: int = 0  # when it was first heard of, epoch seconds
+    walltime: int = 0  # seconds; 0 if it is not known
+    resources: tuple[int, ...] = ()  # those of the node that it holds; empty if it is not known
+    alive: bool = True
+
+
+class NoUnknownAttempt(OarlockError):
+    """An unknown attempt that is not there."""
+
+    http_status = 404
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"There is no unknown job {number}.", hint="`oarlock unknown list` lists them.")

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import ResourceGroup
 from oarlock.model.resource import Value
+from oarlock.model.submission import ResourceGroup
 
 
 class ResourceTable(Struct, frozen=True):

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from oarlock.model.bits import union, without
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.job_type import parse_types
-from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
+from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced, union, without
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.policy.packing import JobResources

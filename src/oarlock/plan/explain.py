@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
 from oarlock.lang.where import show
-from oarlock.model.bits import union
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.errors import OarlockError
-from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
-from oarlock.model.request import ALL, BEST, BESTHALF, Alternative, Level, ResourceGroup
+from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason, union
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
+from oarlock.model.submission import ALL, BEST, BESTHALF, Alternative, Level, ResourceGroup
 from oarlock.plan import obstacles
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.obstacles import HeldBack, ending_at, held_back

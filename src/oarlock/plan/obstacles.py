@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from oarlock.model.bits import union, without
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.job_type import parse_types
 from oarlock.model.nodeset import fold
-from oarlock.model.plan import Obstacle, Placement
-from oarlock.model.request import ResourceGroup
+from oarlock.model.plan import Obstacle, Placement, union, without
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
+from oarlock.model.submission import ResourceGroup
 from oarlock.plan import search
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.timeline.occupancies import OccupancyKind

@@ -8,11 +8,10 @@ from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oarlock.model.bits import union, without
 from oarlock.model.event import Event
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.job_type import parse_types
-from oarlock.model.plan import Placement, Unplaced
+from oarlock.model.plan import Placement, Unplaced, union, without
 from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.inputs import PlanInputs, inputs_from_table

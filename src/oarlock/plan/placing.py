@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from oarlock.model.bits import without
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import Event, EventType
-from oarlock.model.plan import Obstacle, Placement, Unplaced
+from oarlock.model.plan import Obstacle, Placement, Unplaced, without
 from oarlock.model.snapshot import Promise, Snapshot, WaitingJob
 from oarlock.plan import search
 from oarlock.plan.pass_state import PassState

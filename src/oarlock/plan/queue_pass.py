@@ -15,9 +15,8 @@ delays no job before it, and would start in a full pass, too. Dates found this w
 import dataclasses
 from functools import partial
 
-from oarlock.model.bits import union, without
 from oarlock.model.job import Reservation
-from oarlock.model.plan import Obstacle, Unplaced
+from oarlock.model.plan import Obstacle, Unplaced, union, without
 from oarlock.model.snapshot import Choice, Queue, Usage, WaitingJob
 from oarlock.plan import search
 from oarlock.plan.pass_state import PassState, QueuePass

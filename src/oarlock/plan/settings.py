@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.model.quota import QuotaBook
+from oarlock.model.limits import QuotaBook
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 
 

@@ -11,9 +11,9 @@ from itertools import groupby
 from oarlock.config import Config
 from oarlock.job.run.schedule import Decision
 from oarlock.model.job import Job, JobState
-from oarlock.model.request import Alternative, ResourceRequest
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Queue, ResourceTable
+from oarlock.model.submission import Alternative, ResourceRequest
 from oarlock.plan.sets.layout import NODE, make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.cluster import SimulatedCluster

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oarlock.model.bits import lowest, positions
+from oarlock.model.plan import lowest, positions
 from oarlock.plan.sets.layout import ResourceLayout, bits_at, make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.platform import Platform

@@ -13,8 +13,8 @@ from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.job_type import JobType
-from oarlock.model.request import ResourceRequest
 from oarlock.model.resource import ResourceState, Value
+from oarlock.model.submission import ResourceRequest
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import ServerCrash, SimulatedCluster
 from oarlock.store.engine.opening import MemoryDatabase

@@ -6,8 +6,8 @@ from operator import attrgetter
 from msgspec import Struct
 
 from oarlock.model.errors import OarlockError
-from oarlock.model.request import Level, ResourceGroup
 from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.model.submission import Level, ResourceGroup
 
 
 class TraceRefused(OarlockError):

@@ -14,10 +14,11 @@ from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.rules import RuleSet, RuleSetCache
 from oarlock.lang.rules import RuleContext
-from oarlock.model.errors import CountsChanged, JobKeyNotYet, OarlockError, RuleFailed
+from oarlock.model.errors import OarlockError
 from oarlock.model.job import Job
 from oarlock.model.job_type import parse_types
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import CountsChanged, JobKeyNotYet, RuleFailed
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import new_jobs
 from oarlock.store.queries.new_jobs import NewJob

@@ -12,7 +12,7 @@ from oarlock.cli.output import show_text
 from oarlock.client import Client
 
 if TYPE_CHECKING:
-    from oarlock.model.quota import BadQuotas
+    from oarlock.model.limits import BadQuotas
 
 
 _ABOUT = (
@@ -135,7 +135,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 def _check(arguments: argparse.Namespace) -> None:
     from oarlock.job.quotas import parsed
     from oarlock.lang import quotas
-    from oarlock.model.quota import BadQuotas
+    from oarlock.model.limits import BadQuotas
 
     given = parsed(arguments.file)
     response = quotas.mistakes(given)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oarlock.model.errors import BadPath
+from oarlock.model.submission_errors import BadPath
 
 _ABOUT = (
     "Write the node program, a line for authorized_keys with its forced command, and a sudoers line into a folder, and "

@@ -13,7 +13,8 @@ from oarlock.config import Config, load
 from oarlock.job.admission.admit import admit
 from oarlock.job.admission.examples import NOW, plain_job, run_examples
 from oarlock.job.admission.rules import SHIPPED, RuleSet, RuleSource, sources, with_lists
-from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
+from oarlock.model.errors import DatabaseRefused, OarlockError
+from oarlock.model.submission_errors import BadRule, ExamplesFailed, RefusedByRule
 from oarlock.server.nodes import python_rules
 from oarlock.server.serve import database_address, state_of_commands
 from oarlock.store.engine.opening import parse_address

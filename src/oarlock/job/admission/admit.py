@@ -16,11 +16,12 @@ from oarlock.lang import rules
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import PREFIX, RuleAcceptance, RuleContext, RuleRefusal
 from oarlock.lang.where import Types
-from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, RuleFailed
+from oarlock.model.errors import OarlockError
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
 from oarlock.model.job_type import container_type, parse_types
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import CountsChanged, RefusedByRule, RuleFailed
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, events, jobs
 

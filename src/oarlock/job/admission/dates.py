@@ -6,9 +6,9 @@ import time
 from msgspec.structs import replace
 
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadType
 from oarlock.model.job_type import JobType, parse_types
 from oarlock.model.snapshot import WaitingJob
+from oarlock.model.submission_errors import BadType
 
 HINT = 'Write a date: "YYYY-MM-DD hh:mm:ss".'
 

@@ -15,8 +15,9 @@ from oarlock.lang import rules
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import closest, short
 from oarlock.lang.rules import PREFIX, AdmissionRule, RuleAcceptance, RuleContext, RuleExample, RuleRefusal
-from oarlock.model.errors import BadRule, OarlockError
+from oarlock.model.errors import OarlockError
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import BadRule
 
 NOW = 1_900_000_000
 _PROPERTIES: Mapping[str, type] = {

@@ -8,10 +8,10 @@ from oarlock.lang import where as conditions
 from oarlock.lang.request import show_alternative
 from oarlock.lang.where import Types
 from oarlock.model.condition import Condition
-from oarlock.model.errors import NotEnoughResources
-from oarlock.model.request import Alternative, ResourceRequest
 from oarlock.model.resource import ResourceOrder, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.model.submission import Alternative, ResourceRequest
+from oarlock.model.submission_errors import NotEnoughResources
 from oarlock.plan.explain import user_condition
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.sets.layout import make_layout

@@ -1,9 +1,9 @@
 """Frontends: hosts where jobs of type deploy and cosystem run their command, who may use them, and how much of them."""
 
 from oarlock.config import Config
-from oarlock.model.errors import FrontendRefused
 from oarlock.model.job_type import JobType, JobTypes, parse_types
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import FrontendRefused
 from oarlock.node.wire.messages import CgroupLimits
 
 _EVERYBODY = "*"

@@ -26,7 +26,11 @@ from oarlock.job.admission.size_limits import (
 from oarlock.lang import options, request
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import fits, short
-from oarlock.model.errors import (
+from oarlock.model.errors import TooLong, UnknownJob
+from oarlock.model.job import Job, JobKind, JobState, output_file
+from oarlock.model.job_type import parse_types
+from oarlock.model.submission import ResourceRequest, Submission
+from oarlock.model.submission_errors import (
     BadArray,
     BadName,
     BadReservation,
@@ -36,14 +40,8 @@ from oarlock.model.errors import (
     NoCommand,
     ReservationPast,
     SubmitterRefused,
-    TooLong,
     UnknownDependency,
-    UnknownJob,
 )
-from oarlock.model.job import Job, JobKind, JobState, output_file
-from oarlock.model.job_type import parse_types
-from oarlock.model.request import ResourceRequest
-from oarlock.model.submission import Submission
 
 JOB_NUMBERS = range(1, 2**63)
 _LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what a column holds

@@ -16,7 +16,8 @@ from pathlib import Path
 from oarlock.lang import rules
 from oarlock.lang.rules import AdmissionRule, RuleExample
 from oarlock.lang.rules.parse import LONGEST_FILE
-from oarlock.model.errors import BadRule, OarlockError, RuleNotTrusted
+from oarlock.model.errors import OarlockError
+from oarlock.model.submission_errors import BadRule, RuleNotTrusted
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
 from oarlock.store.queries.administration import StoredRule

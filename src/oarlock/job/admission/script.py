@@ -12,7 +12,7 @@ from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang import directives
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadDirective
+from oarlock.model.submission_errors import BadDirective
 
 _Names = dict[str, tuple[str, ...]]
 _LISTS: _Names = {"resources": ("-l", "--resource"), "types": ("-t", "--type")}

@@ -2,8 +2,7 @@
 
 from oarlock.lang import where as conditions
 from oarlock.model.errors import TooLong
-from oarlock.model.request import ResourceRequest
-from oarlock.model.submission import Submission
+from oarlock.model.submission import ResourceRequest, Submission
 
 SUBMISSION_BYTES = 10 * 1024 * 1024
 """How long a submission may be as it is sent; nothing bounds the parameters of an array but this and their number."""

@@ -18,19 +18,11 @@ from oarlock.lang import where as conditions
 from oarlock.lang.rules import RuleAcceptance
 from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both, without
-from oarlock.model.errors import (
-    CountsChanged,
-    NotYourJob,
-    OarlockError,
-    ResubmitRefused,
-    UnknownDependency,
-    UnknownJob,
-    UnknownQueue,
-)
+from oarlock.model.errors import NotYourJob, OarlockError, UnknownJob, UnknownQueue
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import JobType, parse_types
-from oarlock.model.request import ResourceRequest
-from oarlock.model.submission import Submission
+from oarlock.model.submission import ResourceRequest, Submission
+from oarlock.model.submission_errors import CountsChanged, ResubmitRefused, UnknownDependency
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, jobs, properties, shapes, user_records

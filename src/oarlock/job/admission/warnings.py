@@ -5,8 +5,8 @@ import msgspec
 from oarlock.config import Config
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.lang.duration import show
-from oarlock.model.errors import BadCheckpoint, BadDirective, ResubmitRefused
 from oarlock.model.submission import Submission
+from oarlock.model.submission_errors import BadCheckpoint, BadDirective, ResubmitRefused
 
 _SENT_WITH_ALL = frozenset({"resubmit", "directory", "environment", "initial_request"})
 """Fields that `oarsub` always sends."""

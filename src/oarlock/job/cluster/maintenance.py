@@ -9,7 +9,7 @@ from oarlock.lang.limits import short
 from oarlock.model.condition import Column, Condition, In, Literal
 from oarlock.model.errors import UnknownNode
 from oarlock.model.job import HOLDS_RESOURCES, JobState
-from oarlock.model.maintenance import BadWindow, Maintenance
+from oarlock.model.limits import BadWindow, Maintenance
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, listing, properties, snapshot
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 from oarlock.job.run import kill
 from oarlock.job.run.unit_of_work import UnitOfWork
-from oarlock.model.errors import ContainerClosed
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.model.job_type import EVERYBODY, JobTypes, container_type, parse_types
+from oarlock.model.submission_errors import ContainerClosed
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs
 

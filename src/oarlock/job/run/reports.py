@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oarlock.model.event import EventType
-from oarlock.model.unknown import UnknownAttempt
+from oarlock.model.job import UnknownAttempt
 from oarlock.node.wire.messages import Report
 
 

@@ -12,8 +12,8 @@ from oarlock.job.run.effects import DiscardAttempt, Effect, EndUnknown, ForgetAt
 from oarlock.job.run.reports import Hello, LaunchDelayed, UnknownEnded
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
+from oarlock.model.job import UnknownAttempt
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.model.unknown import UnknownAttempt
 from oarlock.settings.choices import UnknownAttempts
 from oarlock.store.engine import facts, generation
 from oarlock.store.engine.tx import Tx

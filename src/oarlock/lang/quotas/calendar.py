@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from oarlock.lang.quotas.week import DAY
-from oarlock.model.quota import Date, QuotaBook
+from oarlock.model.limits import Date, QuotaBook
 
 OnDay = Callable[[int, int], int]
 """The instant of a second of the n-th day from the first one on; the caller knows the time zone and its summer time."""

@@ -10,7 +10,7 @@ from typing import Any
 from oarlock.lang.limits import short
 from oarlock.lang.quotas import week
 from oarlock.lang.quotas.rules import read_set
-from oarlock.model.quota import ALWAYS, BadQuotas, Date, OneShotQuota, QuotaBook, QuotaPeriod
+from oarlock.model.limits import ALWAYS, BadQuotas, Date, OneShotQuota, QuotaBook, QuotaPeriod
 
 PERIODICAL, ONE_SHOT, TYPES = "periodical", "oneshot", "job_types"
 WORDS = frozenset({PERIODICAL, ONE_SHOT, TYPES})

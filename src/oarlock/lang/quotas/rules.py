@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oarlock.lang.limits import short
-from oarlock.model.quota import BadQuotas, QuotaAmount, WrittenRule
+from oarlock.model.limits import BadQuotas, QuotaAmount, WrittenRule
 from oarlock.model.snapshot import QuotaRule
 
 _AMOUNT = re.compile(r"(?:(?P<number>-?\d{1,15}(?:\.\d{1,9})?)(?P<times>\s*\*\s*ALL)?|(?P<all>ALL))")

@@ -7,7 +7,7 @@ from typing import Any
 from oarlock.lang.quotas import week
 from oarlock.lang.quotas.parse import ONE_SHOT, PERIODICAL, WORDS, date, lines, read
 from oarlock.lang.quotas.rules import read_set
-from oarlock.model.quota import BadQuotas, QuotaBook
+from oarlock.model.limits import BadQuotas, QuotaBook
 
 
 def mistakes(given: Any) -> list[BadQuotas]:

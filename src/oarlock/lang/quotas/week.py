@@ -3,7 +3,7 @@
 import re
 
 from oarlock.lang.limits import short
-from oarlock.model.quota import BadQuotas, QuotaPeriod
+from oarlock.model.limits import BadQuotas, QuotaPeriod
 
 HOUR = 3600
 DAY, WEEK = 24 * HOUR, 7 * 24 * HOUR

@@ -12,8 +12,7 @@ from oarlock.lang import where as conditions
 from oarlock.lang.rules.templates import Template, TemplateValues, fill
 from oarlock.lang.rules.vocabulary import RuleContext
 from oarlock.model.condition import Condition, both
-from oarlock.model.request import Alternative, ResourceGroup
-from oarlock.model.submission import Submission
+from oarlock.model.submission import Alternative, ResourceGroup, Submission
 
 
 class SubmissionChange(Protocol):

@@ -23,8 +23,8 @@ from oarlock.model.condition import (
     Operand,
     Or,
 )
-from oarlock.model.errors import TypesDiffer
 from oarlock.model.resource import Value
+from oarlock.model.submission_errors import TypesDiffer
 
 Ask = Callable[[FieldValues], bool | None]
 """Asks a condition about a submission; `None` is unknown."""

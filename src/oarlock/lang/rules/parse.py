@@ -14,7 +14,8 @@ from oarlock.lang.rules.changes import SubmissionChange
 from oarlock.lang.rules.evaluate import RuleCondition
 from oarlock.lang.rules.templates import PLACES, Template
 from oarlock.model.condition import Condition
-from oarlock.model.errors import BadRule, OarlockError
+from oarlock.model.errors import OarlockError
+from oarlock.model.submission_errors import BadRule
 
 LONGEST_FILE = 256 * 1024
 MOST_RULES = 1000

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from oarlock.lang.where import Types
 from oarlock.model.job import JobKind
-from oarlock.model.request import Alternative, ResourceGroup, ResourceRequest
-from oarlock.model.submission import Submission
+from oarlock.model.submission import Alternative, ResourceGroup, ResourceRequest, Submission
 
 FieldValue = int | str | tuple[str, ...] | None
 """The value of a field: a field that holds many is a tuple."""

@@ -21,8 +21,8 @@ from oarlock.model.condition import (
     Operand,
     Or,
 )
-from oarlock.model.errors import TypesDiffer, UnknownProperty
 from oarlock.model.resource import PROPERTY_ALIASES
+from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 
 Types = Mapping[str, type]
 """The columns there are, each with `int` or `str`."""

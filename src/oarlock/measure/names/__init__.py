@@ -26,9 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oarlock.measure.metrics import MetricDefinition, catalogue
+from oarlock.measure.metrics import MetricDefinition, MetricKind, catalogue
 from oarlock.model.errors import ConfigRefused
-from oarlock.model.sample import MetricKind
 
 OURS = "oarlock"
 USUAL = (OURS, "slurm")

@@ -11,10 +11,10 @@ from functools import reduce
 from operator import or_
 from typing import Protocol
 
-from oarlock.model.bits import lowest, union, without
 from oarlock.model.condition import both
-from oarlock.model.request import ALL, Level, ResourceGroup
+from oarlock.model.plan import lowest, union, without
 from oarlock.model.snapshot import Shape
+from oarlock.model.submission import ALL, Level, ResourceGroup
 from oarlock.plan.fit.tree import Demand, RequestTrees, count_kept
 from oarlock.plan.fit.tree_cache import TreeFit
 from oarlock.plan.sets.layout import NODE, ResourceLayout

@@ -11,9 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oarlock.model.bits import lowest, positions, union
-from oarlock.model.request import ALL, BEST, BESTHALF, Level
+from oarlock.model.plan import lowest, positions, union
 from oarlock.model.resource import Value
+from oarlock.model.submission import ALL, BEST, BESTHALF, Level
 from oarlock.plan.sets.layout import ResourceLayout, bits_at
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oarlock.model.bits import positions
-from oarlock.model.request import ALL, Level
+from oarlock.model.plan import positions
+from oarlock.model.submission import ALL, Level
 from oarlock.plan.fit.tree import Demand, Vertex, choose, count_kept, minimum_size, survivors
 from oarlock.plan.sets.layout import NodeResources, ResourceLayout
 

@@ -5,8 +5,8 @@ awake before those of sleeping ones; and, to save energy, those of busy nodes be
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from oarlock.model.bits import union, without
 from oarlock.model.job import JobState
+from oarlock.model.plan import union, without
 from oarlock.model.snapshot import PlacedJob
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.sets.selection import Availability

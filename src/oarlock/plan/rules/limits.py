@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from oarlock.model.bits import union, without
-from oarlock.model.plan import Placement
+from oarlock.model.plan import Placement, union, without
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import Choice, MaintenanceWindow, PlacedJob, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter, GroupsFit

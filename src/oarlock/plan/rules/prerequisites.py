@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from oarlock.model.bits import union, without
 from oarlock.model.job import FINAL, JobState, describe_exit
 from oarlock.model.job_type import parse_types
-from oarlock.model.plan import Obstacle
+from oarlock.model.plan import Obstacle, union, without
 from oarlock.model.snapshot import Dependency, PlacedJob, WaitingJob
 from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 

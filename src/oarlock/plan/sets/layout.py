@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from oarlock.model.bits import positions
-from oarlock.model.errors import UnknownProperty
+from oarlock.model.plan import positions
 from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import ResourceTable
+from oarlock.model.submission_errors import UnknownProperty
 
 NODE = "network_address"
 _EMPTY = 4  # fields may have that many times more bits than resources, so that every node fits into one field

@@ -7,7 +7,7 @@ however many nodes there are.
 from functools import cache
 from typing import NamedTuple
 
-from oarlock.model.bits import lowest, positions
+from oarlock.model.plan import lowest, positions
 from oarlock.plan.sets.layout import ResourceLayout
 
 _FEW = 6  # nodes: up to so many, joining their sets one by one is faster

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oarlock.lang.where import columns, truth
-from oarlock.model.bits import union, without
 from oarlock.model.condition import And, Condition, Not, Or
+from oarlock.model.plan import union, without
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.plan.sets.layout import ResourceLayout, bits_at
 from oarlock.plan.settings import PlanSettings

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from operator import and_
 from typing import Self
 
-from oarlock.model.bits import without
+from oarlock.model.plan import without
 from oarlock.plan.timeline.timeline import FreeWindow, SearchCriterion, Slots
 
 

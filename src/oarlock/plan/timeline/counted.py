@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from oarlock.model.request import ALL, BEST, BESTHALF
 from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.model.submission import ALL, BEST, BESTHALF
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.fit.tree import Demand
 from oarlock.plan.inputs import PlanInputs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.model.errors import BadPath
+from oarlock.model.submission_errors import BadPath
 from oarlock.node.program import loader
 from oarlock.server.nodes.channel import node_fingerprint, node_sources
 from oarlock.server.nodes.command import ACCOUNT

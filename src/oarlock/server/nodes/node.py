@@ -24,7 +24,7 @@ from oarlock.job.run.reports import (
     UnknownEnded,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
-from oarlock.model.unknown import UnknownAttempt
+from oarlock.model.job import UnknownAttempt
 from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, fingerprint, verify_report

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.job.admission.admit import RuleResult
-from oarlock.model.errors import RuleFailed, RuleNotTrusted
+from oarlock.model.submission_errors import RuleFailed, RuleNotTrusted
 from oarlock.node.attempt.site_script import suggest_fix
 
 SECONDS = 2.0

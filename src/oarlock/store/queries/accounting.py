@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from msgspec import structs
 from sqlalchemy import Delete, Select, Update, bindparam, case, delete, func, literal_column, select, update
 
-from oarlock.model.accounting import shares
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import Usage
@@ -158,7 +157,7 @@ def _check_off(engine: str) -> Update:
 
 def _amounts(job: Any, kind: str, stop: int, window: int) -> Iterator[tuple[AccountingRow, int]]:
     """Yield what a job adds, a row (with a sum of 0) and an amount each."""
-    for begin, end, seconds in shares(job.start_time, stop, window):
+    for begin, end, seconds in window_shares(job.start_time, stop, window):
         yield AccountingRow(begin, end, job.job_user, job.project, job.queue_name, kind, 0), seconds * job.resources
 
 
@@ -299,3 +298,12 @@ def _summaries_of(engine: str) -> Select[Any]:
 @cache
 def _forget_summaries(engine: str) -> Delete:
     return delete(job_summaries).where(id_in(engine, job_summaries.c.job_id))
+
+
+def window_shares(start: int, stop: int, window: int) -> Iterator[tuple[int, int, int]]:
+    """Split [start, stop) at multiples of `window`: first and last second of each window, and the seconds in it."""
+    while start < stop:
+        begin = start - start % window
+        end = min(stop, begin + window)
+        yield begin, begin + window - 1, end - start
+        start = end

@@ -13,7 +13,7 @@ from oarlock.lang import where as conditions
 from oarlock.lang.where import STORED
 from oarlock.model.errors import DatabaseRefused, OarlockError, QueueExists, QueueInUse, UnknownQueue
 from oarlock.model.job import FINAL, JobState
-from oarlock.model.maintenance import Maintenance, UnknownWindow
+from oarlock.model.limits import Maintenance, UnknownWindow
 from oarlock.model.snapshot import MaintenanceWindow, Queue, QuotaRule
 from oarlock.store.engine import journal
 from oarlock.store.engine.database import Database

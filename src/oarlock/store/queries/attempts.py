@@ -15,8 +15,8 @@ from sqlalchemy import Select, Update, delete, select, update
 from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
+from oarlock.model.job import NoUnknownAttempt, UnknownAttempt
 from oarlock.model.snapshot import MaintenanceWindow
-from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from oarlock.lang.where import show
 from oarlock.model.condition import Condition
 from oarlock.model.job import Job
-from oarlock.model.request import ResourceRequest
+from oarlock.model.submission import ResourceRequest
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries.jobs import FIELDS, with_parameters

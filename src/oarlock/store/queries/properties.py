@@ -12,9 +12,10 @@ from sqlalchemy.types import TypeEngine
 
 from oarlock.lang.limits import closest
 from oarlock.lang.where import known_column
-from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
+from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn
 from oarlock.model.resource import PROPERTY_ALIASES, ResourceOrder, ResourceState, Value
 from oarlock.model.snapshot import ResourceTable
+from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import resource_logs, resources
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT

@@ -10,15 +10,9 @@ from sqlalchemy import Select, TableClause, delete, func, literal_column, select
 
 from oarlock.lang.limits import closest, short
 from oarlock.model.condition import Condition
-from oarlock.model.errors import (
-    BadPropertyValue,
-    ResourceInUse,
-    SystemColumn,
-    TypesDiffer,
-    UnknownProperty,
-    UnknownResource,
-)
+from oarlock.model.errors import BadPropertyValue, ResourceInUse, SystemColumn, UnknownResource
 from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids

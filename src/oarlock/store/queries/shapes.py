@@ -13,8 +13,8 @@ from oarlock.lang.where import STORED, Types, parse
 from oarlock.model.condition import Condition
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import JobState
-from oarlock.model.request import Alternative, Level, ResourceGroup, ResourceRequest
 from oarlock.model.snapshot import Choice, Shape
+from oarlock.model.submission import Alternative, Level, ResourceGroup, ResourceRequest
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import job_resource_descriptions, job_resource_groups, jobs, moldable_job_descriptions

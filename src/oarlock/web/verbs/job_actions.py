@@ -7,8 +7,7 @@ from msgspec import Meta, Struct, structs
 
 from oarlock.job.run.action_result import ActionResult
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
-from oarlock.model.job import JobState
-from oarlock.model.unknown import UnknownAttempt
+from oarlock.model.job import JobState, UnknownAttempt
 from oarlock.store.queries import attempts, jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views

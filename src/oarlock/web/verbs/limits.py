@@ -10,8 +10,7 @@ from oarlock.job.cluster.maintenance import AffectedJobs
 from oarlock.job.quota_usage import QuotasInForce
 from oarlock.lang.limits import short
 from oarlock.lang.quotas import resolved, rule
-from oarlock.model.maintenance import Maintenance
-from oarlock.model.quota import BadQuotas
+from oarlock.model.limits import BadQuotas, Maintenance
 from oarlock.store.queries import administration
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Instant, Text, VerbRequest, Word

@@ -1,4 +1,4 @@
-"""Quotas as a site writes them: rules, named sets of rules, and the calendar of when each set holds."""
+"""What a site limits: quotas as it writes them (rules, named sets, their calendar), and maintenance windows."""
 
 from msgspec import Struct
 
@@ -68,3 +68,24 @@ class QuotaBook(Struct, frozen=True):
     week: tuple[QuotaPeriod, ...] = ()
     oneshots: tuple[OneShotQuota, ...] = ()
     otherwise: str = ALWAYS
+
+
+class UnknownWindow(OarlockError):
+    """A maintenance window that is not there."""
+
+    http_status = 404
+
+
+class BadWindow(OarlockError):
+    """A maintenance window that cannot be."""
+
+
+class Maintenance(Struct, frozen=True):
+    """A window [start, stop) as an administrator said it; `where` is a condition on resources, nothing for all."""
+
+    id: int
+    name: str
+    start: int
+    stop: int
+    where: str
+    by: str
