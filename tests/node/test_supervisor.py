@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from oarlock.node.attempt import supervisor as supervisors
 from oarlock.node.attempt.command import StartedCommand, status_sockets
 from oarlock.node.attempt.link import ProgramLink
+from oarlock.node.attempt.run import AttemptRun, memory_kill, now
+from oarlock.node.attempt.supervisor import Supervisor
 from oarlock.node.cgroup.processes import ProcessTreeDriver, descendants
 from oarlock.node.wire.messages import Launch, NodeSettings
 
@@ -24,6 +25,9 @@ class Told:
     def __init__(self, fd):
         self.fd = fd
 
+    def reset(self):
+        self.main = 0
+
     def fds(self):
         return [self.fd]
 
@@ -33,10 +37,10 @@ class Told:
 
 
 def test_a_kill_for_memory_names_the_limit_or_the_node():
-    assert supervisors.memory_kill(1, 3 << 29) == (
+    assert memory_kill(1, 3 << 29) == (
         "the kernel killed a process of the job for want of memory; the job reached its limit of 1536 MiB"
     )
-    assert supervisors.memory_kill(3, None) == (
+    assert memory_kill(3, None) == (
         "the kernel killed 3 processes of the job for want of memory; the node had none left"
     )
 
@@ -48,7 +52,7 @@ def supervisor(tmp_path):
     os.set_blocking(wake, False)
     settings = NodeSettings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
     link = ProgramLink(ours)
-    yield supervisors.Supervisor(settings, ProcessTreeDriver("n1"), "boot", link, wake)
+    yield Supervisor(settings, ProcessTreeDriver("n1"), "boot", link, wake)
     theirs.close()
     with pytest.raises(SystemExit):  # without work, and nobody there to give it any
         link.wait([], 1000)
@@ -56,15 +60,22 @@ def supervisor(tmp_path):
     os.close(waking)
 
 
+def begin(supervisor):
+    supervisor._run = AttemptRun(supervisor._tools, Launch(1, 1, "00", "", "ada", "true"), (1, 1))
+    return supervisor._run
+
+
 def test_a_child_that_closes_its_socket_is_seen_at_once(supervisor):
     news, telling = os.pipe()
     supervisor._children = Told(news)
-    supervisor._ending, supervisor._stderr = False, 99
+    supervisor._tools = supervisor._tools._replace(children=supervisor._children)
+    run = begin(supervisor)
+    run._stderr = 99
     ours, theirs = status_sockets()
     os.write(telling, b"pid!")
     threading.Timer(0.2, theirs.close).start()
     began = time.monotonic()
-    supervisor._wait_for_exec(StartedCommand(None, ours), supervisors.now() + 60)
+    run._wait_for_exec(StartedCommand(None, ours), now() + 60)
     assert 0.1 < time.monotonic() - began < 10  # it would look again by itself after fifteen seconds
     for fd in (news, telling):
         os.close(fd)
@@ -78,10 +89,11 @@ def test_many_signals_to_a_job_whose_stderr_hangs_cost_one_process(supervisor):
         while True:
             os.write(hanging, b"x" * 4096)
     os.set_blocking(hanging, True)
-    supervisor._launch, supervisor._stderr = Launch(1, 1, "00", "", "ada", "true"), hanging
+    run = begin(supervisor)
+    run._stderr = hanging
     before = descendants(os.getpid()).keys()
     for _ in range(18):
-        supervisor._note("was sent signal 10")
+        run.note("was sent signal 10")
     [writer] = descendants(os.getpid()).keys() - before
     os.kill(writer, signal.SIGKILL)
     os.waitpid(writer, 0)
