@@ -20,8 +20,8 @@ class Cluster(SimulatedCluster):
         names = [f"node{n}" for n in range(1, nodes + 1)]
         super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
         database.write(lambda tx: add_nodes(tx, list(self.nodes), cores=cores, at=BEGIN))
-        self.scripts, self.woken = self.effects.scripts, self.effects.woken
-        self.slept, self.notified = self.effects.slept, self.effects.notified
+        self.scripts, self.woken = self.platform.scripts, self.platform.woken
+        self.slept, self.notified = self.platform.slept, self.platform.notified
 
     def _promises_never_overlap(self) -> None:
         with self.database.read() as tx:

@@ -83,7 +83,7 @@ def test_reservations_keep_to_the_clock(cluster):
 
 
 def test_a_node_whose_clock_is_wrong_is_told_of_once_per_change(cluster):
-    hello = cluster.nodes["node1"].hello()
+    hello = cluster.nodes["node1"].greeting()
     for ahead in (0.4, 61.0, 60.2, 61.9, -30.0, 1.0, 0.0):
         cluster.receive([NodeReachable("node1", hello, ahead=ahead)])
     with cluster.database.read() as tx:

@@ -121,7 +121,7 @@ def test_a_hanging_prologue_is_its_nodes_fault_until_two_users_meet(cluster):
 
 
 def test_a_node_without_a_sites_program_stops_the_queues(cluster):
-    hello = cluster.nodes["node1"].hello()
+    hello = cluster.nodes["node1"].greeting()
     lacking = type(hello)(**{**_fields(hello), "unusable": {_PATH: f"{_PATH} cannot be opened"}})
     for _ in range(2):
         cluster.receive([NodeReachable("node1", lacking)])

@@ -1,27 +1,32 @@
 """A simulated cluster: the real steps and the real scheduler on simulated nodes, driven by a simulated clock.
 
-It does what the server does, without waiting: what happens at one instant is applied in one transaction, then planned;
-then the clock advances to the next event. It is deterministic: the same calls always give the same history.
+It carries out what the server's reactor decides, without waiting: what happens at one instant is applied in one
+transaction, then planned; then the clock advances to the next event. It is deterministic: the same calls always give
+the same history.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.cluster import node_states
 from oarlock.job.plan_cache import CachedPlanner
-from oarlock.job.run import dispatch, launch, recover, schedule, watch
+from oarlock.job.reactor.effect_runner import EffectRunner
+from oarlock.job.reactor.passes import PassSchedule
+from oarlock.job.reactor.reactor import Change, Reactor
+from oarlock.job.reactor.steps import Periodic, QuickPass, Step, WholePass
+from oarlock.job.run import recover, schedule, watch
 from oarlock.job.run.action_result import ActionOutcome, ActionResult
-from oarlock.job.run.effects import Effect
-from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import IncomingReport
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
+from oarlock.model.errors import DatabaseAway
 from oarlock.model.job import FINAL, Job
 from oarlock.model.resource import NextState
 from oarlock.simulate.clock import SimulatedClock
-from oarlock.simulate.effects import SimulatedEffects
+from oarlock.simulate.effects import SimulatedPlatform
 from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, new_jobs, resources
@@ -33,7 +38,6 @@ BEGIN = 1_000_000
 """The instant at which time begins, unless said otherwise."""
 
 FRONTEND = "127.0.0.1"
-_SERVER = ""  # whom the clock calls when the scheduler has to look again; no node has this name
 _MOST_ROUNDS = 200
 
 
@@ -62,6 +66,8 @@ class SimulatedCluster:
 
     `beat`: the server acts every so many seconds only, and what came meanwhile shares its transactions, as on a busy
     one. By default nothing waits. `decided` is called with every decision, `written` after every transaction.
+    `depths`: least and most jobs of a queue that a quick pass looks at; by default every pass looks at all.
+    `work`: seconds (a part of one) that a transaction or a pass takes.
     """
 
     def __init__(
@@ -74,28 +80,35 @@ class SimulatedCluster:
         beat: int = 1,
         decided: Callable[[Decision], None] = lambda _decision: None,
         written: Callable[[], None] = lambda: None,
+        depths: tuple[int, int] | None = None,
+        work: float = 0.0,
     ) -> None:
         self.database, self.config = database, config
         self.context = StepContext(config, b"key")
         self.clock = SimulatedClock(begin)
-        self.nodes = {name: SimulatedNode(name, self.clock) for name in names}
-        self.frontend = SimulatedNode(FRONTEND, self.clock)
+        self.nodes = {name: SimulatedNode(name, self.clock, self._connect) for name in names}
+        self.frontend = SimulatedNode(FRONTEND, self.clock, self._connect)
         self._all: Mapping[str, SimulatedNode] = {**self.nodes, FRONTEND: self.frontend}
-        self.effects = SimulatedEffects(
-            self._all, self.clock, report=self._report, schedule_again=self._schedule_again, reached=self._reached
-        )
         self.crash_after: int | None = None
+        self.database_away = False
+        """Whether the database accepts nothing, as while its disk is full."""
+        self.survives: tuple[type[Exception], ...] = (DatabaseAway,)
+        """Errors that end a step and not the simulation; a server survives any."""
         self.transactions = 0
-        self._watched = begin
+        self._watched = self.clock.moment.steady
         self._beat, self._decided, self._written = beat, decided, written
-        self._forget_everything()
+        self._depths, self._work = depths, work
+        self.reactor = self._new_reactor()
+        self.platform = SimulatedPlatform(self._all, self.clock, self.reactor)
+        self.effects = EffectRunner(self.platform, self.reactor)
+        database.write(lambda tx: recover.begin(tx, self.context, now=begin))
 
-    def _forget_everything(self) -> None:
-        self.finished, self.unreachable = FinishedAttempts(), dict[str, float]()
-        self._reports: list[IncomingReport] = []
-        self._plan = False
-        self._next_start: int | None = None
-        self._keeper = CachedPlanner(schedule.plan_settings(self.config), karma_window=self.config.karma_window)
+    def _new_reactor(self) -> Reactor:
+        self._settings = schedule.plan_settings(self.config)
+        self._keeper = CachedPlanner(self._settings, karma_window=self.config.karma_window)
+        passes = PassSchedule(self._depths or (1, 1), longest_pause=None)
+        periods = {Periodic.WATCH: float(self.config.watch_frequency)}
+        return Reactor(self.context, periods, began=self._watched, passes=passes)
 
     @property
     def now(self) -> int:
@@ -106,19 +119,19 @@ class SimulatedCluster:
 
     def submit_jobs(self, new: Sequence[NewJob]) -> list[Job]:
         """Submit jobs together; what follows happens when time passes, or at `settle`."""
-        self._plan = True
+        self.reactor.request_pass()
         return self.write(lambda tx: new_jobs.add(tx, new))
 
     def act(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run an action of a user, carry its effects out, and return its results."""
         outcome = self.write(step)
-        self.effects.carry_out(outcome.effects)
+        self.effects.run_effects(outcome.effects)
         self.settle()
         return list(outcome.answers)
 
     def request_pass(self) -> None:
         """Request a scheduling pass, as after a change that it was not notified of."""
-        self._plan = True
+        self.reactor.request_pass()
 
     def set_state(self, node: str, state: NextState) -> None:
         """Put a node into a state, as an administrator does."""
@@ -128,7 +141,7 @@ class SimulatedCluster:
             resources.request_state(tx, ids, state)
 
         self.write(ask)
-        self._step(lambda tx: node_states.apply(tx, self.context, now=self.now))
+        self._change([lambda tx: node_states.apply(tx, self.context, now=self.now)])
         self.settle()
 
     # What happens to nodes and clocks.
@@ -155,35 +168,43 @@ class SimulatedCluster:
         self._reconnect(node)
         self.settle()
 
-    def _mark_unreachable(self, node: str) -> None:
-        self.unreachable.setdefault(node, self.now)
-        self.effects.hosts.pop(node, None)
+    def _mark_unreachable(self, name: str) -> None:
+        self._all[name].connected = False
+        self.reactor.connection_lost(name, now=self.now)
 
     def _reconnect(self, name: str) -> None:
         node = self._all[name]
         if node.up and not node.hangs:
-            self.unreachable.pop(name, None)
-            self._reports += node.catch_up()
+            self._connect(node)
+
+    def _connect(self, node: SimulatedNode) -> None:
+        node.connected = True
+        self.reactor.connection_made(node.name, node.greeting())
+        self._receive(node.catch_up())
+
+    def _receive(self, reports: Iterable[IncomingReport]) -> None:
+        for report in reports:
+            if self.effects.is_expected(report):
+                self.reactor.receive(report)
 
     def check_nodes(self) -> None:
         """Check all nodes."""
         with self.database.read() as tx:
             effects = node_states.nodes_to_check(tx, self.config)
-        self.effects.carry_out(effects)
+        self.effects.run_effects(effects)
         self.settle()
 
     def clock_jumps(self, seconds: int) -> None:
         """Make the clock jump; what runs on nodes lasts as long as before."""
         self.clock.jump(seconds)
-        self._watched += seconds
         for node in self._all.values():
             node.clock_jumped(seconds)
-        self._step(lambda tx: watch.clock_jumped(tx, self.context, now=self.now, seconds=seconds))
+        self._change([lambda tx: watch.clock_jumped(tx, self.context, now=self.now, seconds=seconds)])
         self.settle()
 
     def receive(self, reports: Sequence[IncomingReport]) -> None:
         """Apply reports from outside."""
-        self._reports += reports
+        self._receive(reports)
         self.settle()
 
     # Time.
@@ -197,27 +218,26 @@ class SimulatedCluster:
         self.settle()
         while (soon := self.next_event()) <= end:
             self.step(soon)
-        self.clock.now = max(end, self.clock.now)
+        self.clock.go_to(end)
 
     def step(self, to: int) -> None:
         """Go to an instant, and do what is due there."""
-        self.clock.now = max(self.clock.now, to)
-        if self.now >= self._watched + self.config.watch_frequency:
-            self._watch()
-        if self._next_start is not None and self._next_start <= self.now:
-            self._plan = True
+        self.clock.go_to(to)
+        for step in self.reactor.due(self.clock.moment):
+            self._run(step)
         self.settle()
 
     def next_event(self) -> int:
         """Return when something happens next."""
-        times = (self._watched + self.config.watch_frequency, self.clock.next(), self._next_start)
-        soon = max(min(at for at in times if at is not None), self.now + 1)
-        return -(-soon // self._beat) * self._beat
+        soon = [self.now + math.ceil(self.reactor.wake_in(self.clock.moment) or 0)]
+        if (call := self.clock.next()) is not None:
+            soon.append(call)
+        return -(-max(min(soon), self.now + 1) // self._beat) * self._beat
 
     @property
     def idle(self) -> bool:
         """Whether nothing will happen any more by itself but that the server looks around."""
-        return self.clock.next() is None and self._next_start is None and not self._plan
+        return self.clock.next() is None and self.reactor.passes.idle
 
     def all_over(self) -> bool:
         """Return whether every job has ended."""
@@ -225,52 +245,73 @@ class SimulatedCluster:
             return set(jobs.count(tx)) <= FINAL
 
     def settle(self) -> None:
-        """Do everything that follows by itself at this instant."""
+        """Do everything that follows by itself at this instant, or within what is left of its second."""
         for _ in range(_MOST_ROUNDS):
             self._collect_reports()
-            taken, self._reports = self._reports, []
-            if taken:
-                self._step(lambda tx: dispatch.apply_reports(tx, self.context, taken, self.finished, now=self.now))  # noqa: B023
-                self.finished.mark_written(taken, ())
-            elif self._plan:
-                self._plan = False
-                self._schedule()
-            else:
+            at = self.clock.moment
+            step = self.reactor.next_step(at)
+            if step is not None:
+                self._run(step)
+            elif not self._work or not self.clock.spend(self.reactor.wake_in(at) or 0.0):
                 return
         raise NeverSettles(f"at {self.now} something follows from itself for ever")
 
     def _collect_reports(self) -> None:
         for name in self.clock.due():
-            node = self._all.get(name)
-            if node is None:
-                self._plan = True
-                continue
-            self._reports += node.reports()
+            node = self._all[name]
+            self._receive(node.reports())
             if node.cut:
                 self._mark_unreachable(name)
 
-    def _watch(self) -> None:
-        self._watched = self.now
-        self.effects.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
+    def _run(self, step: Step | Periodic) -> None:
+        """Carry a step out, and note how it ended, as the server's loops do."""
+        try:
+            if isinstance(step, QuickPass | WholePass):
+                decision = self._plan(step)
+                self._change(self.reactor.apply_decision(decision, lambda: self.now))
+                self.reactor.planned(step, decision, self.clock.moment, cost=self._work)
+            else:
+                if step is Periodic.WATCH:
+                    self._look_around()
+                self._change(self.reactor.changes(step, lambda: self.now))
+                self.reactor.ended(step, self.clock.moment)
+        except self.survives as error:
+            self.reactor.failed(step, error, self.clock.moment)
+
+    def _look_around(self) -> None:
+        self._watched = self.clock.moment.steady
+        self.platform.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
         for name, node in self._all.items():
             if node.cut:
                 self._reconnect(name)
-        away = dict(self.unreachable)
-        self._step(lambda tx: watch.check(tx, self.context, now=self.now, finished=self.finished, unreachable=away))
 
-    def _schedule(self) -> None:
-        with self.database.read() as tx:
-            seen = self._keeper.read(tx, now=self.now)
-        decision = self._keeper.whole(seen, now=self.now)
-        self._next_start = decision.next_start
+    def _plan(self, step: QuickPass | WholePass) -> Decision:
+        self.clock.spend(self._work)
+        if isinstance(step, QuickPass) and self._depths is not None:
+            decision = self._plan_first(step)
+        else:
+            with self.database.read() as tx:
+                seen = self._keeper.read(tx, now=self.now)
+            make = self._keeper.starts if isinstance(step, WholePass) and not step.dates else self._keeper.whole
+            decision = make(seen, now=self.now)
         self._decided(decision)
-        hosts = dict(self.effects.hosts)
-        self._step(lambda tx: schedule.apply(tx, self.context, decision, hosts, now=self.now))
+        return decision
+
+    def _plan_first(self, step: QuickPass) -> Decision:
+        window = self.config.karma_window
+        with self.database.read() as tx:
+            seen = schedule.read(
+                tx, self._settings, karma_window=window, now=self.now, depth=step.depth, arrays=step.arrays
+            )
+        return schedule.decide(seen, self._settings, now=self.now)
 
     # The server.
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run a change; the server may be gone after it."""
+        if self.database_away:
+            raise DatabaseAway("The disk of the database is full.", hint="Make room.")
+        self.clock.spend(self._work)
         value = self.database.write(change)
         self.transactions += 1
         self._written()
@@ -281,32 +322,21 @@ class SimulatedCluster:
     def restart(self) -> None:
         """Begin again with nothing but the database and the nodes."""
         self.crash_after = None
-        self._forget_everything()
-        self.effects.forget()
+        self.reactor = self._new_reactor()
+        self.platform.restart(self.reactor)
+        self.effects = EffectRunner(self.platform, self.reactor)
         for node in self._all.values():
             node.expected.clear()
-        self._step(lambda tx: recover.begin(tx, self.context, now=self.now))
+        self._change([lambda tx: recover.begin(tx, self.context, now=self.now)])
         for name in self._all:
             self._mark_unreachable(name)
             self._reconnect(name)
-        self._plan = True
+        self.reactor.request_pass()
         self.settle()
 
-    def _step(self, step: Callable[[Tx], list[Effect]]) -> None:
-        effects = self.write(step)
-        self.finished.mark_written((), effects)
-        self.effects.carry_out(effects)
-
-    def _report(self, reports: IncomingReport) -> None:
-        self._reports.append(reports)
-
-    def _schedule_again(self, at: int | None) -> None:
-        if at is None:
-            self._plan = True
-        else:
-            self.clock.call(_SERVER, at)
-
-    def _reached(self, ids: Sequence[int]) -> None:
-        hosts: dict[str, Any] = dict(self.effects.hosts)
-        self.finished.boots |= {name: hello.boot for name, hello in hosts.items()}
-        self._step(lambda tx: launch.begin_reached(tx, self.context, ids, hosts, now=self.now))
+    def _change(self, changes: Iterable[Change]) -> None:
+        """Run transactions, each followed by its effects."""
+        for change in changes:
+            effects = self.write(change)
+            self.reactor.written(effects)
+            self.effects.run_effects(effects)

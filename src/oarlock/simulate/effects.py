@@ -1,211 +1,158 @@
-"""Effects on simulated nodes: carried out at once; their results come back as reports."""
+"""The platform of effects in a simulated cluster: nothing waits; scripts and accounts fail when a test says so."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from oarlock.job.run import effects as job_effects
-from oarlock.job.run import reports
-from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
-from oarlock.model.event import EventType, event_type
-from oarlock.node.wire.messages import FAILED, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Launch
+from oarlock.job.reactor.nodes import Flag, Ping
+from oarlock.job.reactor.reactor import Reactor
+from oarlock.job.run.effects import Notify
+from oarlock.job.run.reports import Exited, NodesWoken, NotificationSent
+from oarlock.model.event import EventType
+from oarlock.node.attempt.identity import LookUpFailed, UserMissing
+from oarlock.node.wire.messages import FAILED
 from oarlock.simulate.clock import SimulatedClock
 from oarlock.simulate.nodes import SimulatedNode
 
-Jobs = Sequence[int]
+T = TypeVar("T")
 
 
-class SimulatedEffects:
-    """What a server's effect runner does, without waiting. `scripts`: which of the server's scripts fail, and how.
+@dataclass(slots=True)
+class _SimulatedFlag:
+    """A flag that nobody has to wait for."""
+
+    is_set: bool = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+    async def wait(self) -> None:
+        if not self.is_set:
+            raise AssertionError("a simulated effect waits")
+
+
+@dataclass(frozen=True, slots=True)
+class _SimulatedPlace:
+    """A place that is ready, or failed, as soon as its launch was accepted."""
+
+    node: SimulatedNode
+    key: tuple[int, int]
+
+    async def ended(self) -> Exited | None:
+        report = self.node.runs[self.key].report
+        return Exited(self.node.name, report) if report is not None and report.outcome == FAILED else None
+
+
+@dataclass
+class SimulatedPlatform:
+    """What effects need of a server, without waiting. `scripts`: which of the server's scripts fail, and how.
 
     `accounts` are users whom the server does not find, with the event that says why.
     `slept`, `woken` and `notified` record what was asked for; nodes that are put to sleep are down at once, and come up
     when a test says so.
     """
 
-    def __init__(
-        self,
-        nodes: Mapping[str, SimulatedNode],
-        clock: SimulatedClock,
-        *,
-        report: Callable[[reports.IncomingReport], None],
-        schedule_again: Callable[[int | None], None],
-        reached: Callable[[Jobs], None],
-    ) -> None:
-        self._nodes, self._clock = nodes, clock
-        self._report, self._schedule_again, self._reached = report, schedule_again, reached
-        self.hosts: dict[str, reports.Hello] = {}
-        self.scripts: dict[str, EventType] = {}
-        self.accounts: dict[str, EventType] = {}
-        self.woken: list[tuple[str, ...]] = []
-        self.slept: list[tuple[str, ...]] = []
-        self.notified: list[tuple[int, str, str]] = []
-        self._waking: dict[str, int] = {}
+    nodes: Mapping[str, SimulatedNode]
+    clock: SimulatedClock
+    reactor: Reactor
+    scripts: dict[str, EventType] = field(default_factory=dict)
+    accounts: dict[str, EventType] = field(default_factory=dict)
+    woken: list[tuple[str, ...]] = field(default_factory=list)
+    slept: list[tuple[str, ...]] = field(default_factory=list)
+    notified: list[tuple[int, str, str]] = field(default_factory=list)
+    _waking: dict[str, int] = field(default_factory=dict)
 
-    def carry_out(self, effects: Sequence[job_effects.Effect]) -> None:
-        """Carry effects out, in their order."""
-        for effect in effects:
-            self._do(effect)
-
-    def forget(self) -> None:
-        """Clear all memory, as after a restart."""
-        self.hosts.clear()
+    def restart(self, reactor: Reactor) -> None:
+        """Begin again for another server: which nodes are being woken is forgotten."""
+        self.reactor = reactor
         self._waking.clear()
 
     def look_at_woken(self, patience: int) -> None:
         """Report nodes that were woken: those that answer, and those whose time is over."""
-        up = frozenset(name for name in self._waking if self._nodes[name].up)
-        begun = self._clock.now - patience
+        up = frozenset(name for name in self._waking if self.nodes[name].up)
+        begun = self.clock.now - patience
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
         self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
         if up or late:
-            self._report(reports.NodesWoken(up, late))
+            self.reactor.receive(NodesWoken(up, late))
 
-    def _do(self, effect: job_effects.Effect) -> None:
-        match effect:
-            case job_effects.ScheduleAgain(at=at):
-                self._schedule_again(at)
-            case job_effects.ReachNodes():
-                self._reach(effect)
-            case job_effects.LaunchAttempt():
-                self._run(effect)
-            case job_effects.AwaitReport():
-                self._nodes[effect.node].expected.add((effect.job, effect.attempt))
-            case job_effects.Kill():
-                self._kill(effect)
-            case job_effects.ForgetAttempts():
-                self._each((effect.node,), lambda node: node.forget(effect.attempts))
-            case job_effects.ReleaseNodes():
-                self._each(effect.nodes, lambda node: node.end(effect.job, effect.attempt))
-            case job_effects.Suspend() | job_effects.Resume() | job_effects.Checkpoint():
-                self._act_on_running(effect)
-            case _:
-                self._do_rare(effect)
+    # Tasks: each ends before the next begins.
 
-    def _act_on_running(self, effect: job_effects.Suspend | job_effects.Resume | job_effects.Checkpoint) -> None:
-        key = (effect.job, effect.attempt)
-        match effect:
-            case job_effects.Checkpoint():
-                failed = self._each((effect.node,), lambda node: node.checkpoint(*key))
-                self._report(reports.CheckpointSignalled(*key, "; ".join(failed.values())))
-            case job_effects.Suspend():
-                failed = self._each(effect.nodes, lambda node: node.suspend(*key))
-                self._report(reports.JobSuspended(*key, tuple(failed), "; ".join(failed.values())))
-            case job_effects.Resume():
-                failed = self._each(effect.nodes, lambda node: node.resume(*key))
-                self._report(reports.JobResumed(*key, tuple(failed), "; ".join(failed.values())))
+    def node(self, name: str) -> SimulatedNode:
+        """Return a node by its name."""
+        return self.nodes[name]
 
-    def _do_rare(self, effect: job_effects.Effect) -> None:
-        match effect:
-            case job_effects.RunEpilogue():
-                self._report(
-                    reports.EpilogueEnded(effect.job, effect.attempt, self.scripts.get("epilogue"), "on purpose")
-                )
-            case job_effects.CheckNodes():
-                silent = self._each(effect.nodes, SimulatedNode.ping)
-                self._report(reports.NodesChecked(frozenset(effect.nodes) - silent.keys(), silent))
-            case job_effects.WakeNodes():
-                self.woken.append(effect.nodes)
-                self._waking |= {name: self._waking.get(name, self._clock.now) for name in effect.nodes}
-            case job_effects.SleepNodes():
-                self.slept.append(effect.nodes)
-                for name in effect.nodes:
-                    self._nodes[name].up = False
-            case job_effects.Notify():
-                self.notified.append((effect.job, effect.tag, effect.how))
-                self._report(reports.NotificationSent(effect.number))
-            case job_effects.ChangeWalltime(seconds=seconds):
-                self._each(effect.nodes, lambda node: node.walltime(effect.job, effect.attempt, seconds))
-            case job_effects.Signal():
-                pass  # virtual commands mind no signals
-            case _:
-                raise AssertionError(f"no handler for the effect {effect}")
-
-    def _kill(self, effect: job_effects.Kill) -> None:
+    def start(self, effect: Coroutine[Any, Any, None]) -> None:
+        """Carry an effect out."""
         try:
-            self._nodes[effect.node].kill(effect.job, effect.attempt)
-        except NodeRefused as error:
-            if error.word == UNKNOWN:
-                self._report(reports.AttemptMissing(effect.node, effect.job, effect.attempt))
-        except NodeUnreachable:
-            pass  # it is sent again when the node is back
-
-    def _each(self, names: Sequence[str], verb: Callable[[SimulatedNode], None]) -> dict[str, str]:
-        """Ask several nodes the same; give the reasons of those that did not do it."""
-        failed = {}
-        for name in names:
-            try:
-                verb(self._nodes[name])
-            except NodeRefused as error:
-                if error.word not in {UNKNOWN, NOT_NOW}:
-                    failed[name] = str(error)
-            except OarlockError as error:
-                failed[name] = str(error)
-        return failed
-
-    # Launching.
-
-    def _reach(self, effect: job_effects.ReachNodes) -> None:
-        silent = {}
-        for name in effect.nodes:
-            try:
-                self.hosts[name] = self._nodes[name].hello()
-            except NodeUnreachable as error:
-                self.hosts.pop(name, None)
-                silent[name] = str(error)
-        if not silent:
-            self._reached(effect.jobs)
+            effect.send(None)
+        except StopIteration:
             return
-        event, says = EventType.PING_CHECKER_NODE_SUSPECTED, "; ".join(silent.values())
-        for job in effect.jobs:
-            self._report(reports.NotLaunched(job, 0, event, says, tuple(silent)))
+        raise AssertionError("a simulated effect waits")
 
-    def _run(self, run: job_effects.LaunchAttempt) -> None:
-        launch = run.first[1]
-        if event := self.accounts.get(launch.user):
-            says = f"the server does not find {launch.user}"
-            self._report(reports.NotLaunched(launch.job, launch.attempt, event, says, ()))
-            return
-        failed = self._prepare(run)
-        if failed:
-            self._not_launched(run, next(iter(failed.values())), tuple(failed))
-        elif bad := self.scripts.get("prologue"):
-            self._not_launched(run, bad, ())
-        else:
-            self._start(run)
+    async def gather(self, requests: Sequence[Awaitable[T]]) -> list[T]:
+        """Await requests one after the other."""
+        return [await request for request in requests]
 
-    def _prepare(self, run: job_effects.LaunchAttempt) -> dict[str, EventType]:
-        """Have a place made on each of the other nodes; give those where that failed."""
-        failed = {}
-        for name, launch in run.others:
-            try:
-                self._nodes[name].launch(launch)
-            except OarlockError:
-                failed[name] = EventType.PING_CHECKER_NODE_SUSPECTED
-            else:
-                if event := self._failed_at_once(name, launch):
-                    failed[name] = event
-        return failed
+    async def pause(self, seconds: float) -> None:
+        """Return at once."""
 
-    def _failed_at_once(self, name: str, launch: Launch) -> EventType | None:
-        report = self._nodes[name].runs[launch.job, launch.attempt].report
-        return event_type(report.event) if report is not None and report.outcome == FAILED else None
+    def flag(self) -> Flag:
+        """Return a flag that is not set."""
+        return _SimulatedFlag()
 
-    def _start(self, run: job_effects.LaunchAttempt) -> None:
-        name, launch = run.first
-        suspected = EventType.PING_CHECKER_NODE_SUSPECTED
-        try:
-            self._nodes[name].launch(launch)
-        except NodeUnreachable as error:
-            self.hosts.pop(name, None)
-            if not error.sent:
-                self._not_launched(run, suspected, (name,))
-        except NodeRefused as error:
-            if error.word == REBOOTED:
-                self.hosts.pop(name, None)
-            if error.word != SEEN:
-                self._not_launched(run, suspected, () if error.word == REBOOTED else (name,))
+    async def wait(self, flag: Flag, seconds: float) -> bool:
+        """Refuse to wait: on simulated nodes no number of a job is taken."""
+        raise AssertionError(f"a simulated effect waits {seconds} s for {flag}")
 
-    def _not_launched(self, run: job_effects.LaunchAttempt, event: EventType, hosts: tuple[str, ...]) -> None:
-        launch = run.first[1]
-        others = [name for name, _ in run.others if name not in hosts]
-        self._each(others, lambda node: node.end(launch.job, launch.attempt))
-        self._report(reports.NotLaunched(launch.job, launch.attempt, event, "on purpose", hosts))
+    @contextmanager
+    def place(self, job: int, attempt: int, node: str) -> Iterator[_SimulatedPlace]:
+        """Yield a place that is ready after its launch."""
+        yield _SimulatedPlace(self.nodes[node], (job, attempt))
+
+    # The site.
+
+    async def uid(self, user: str) -> int | None:
+        """Return no number, unless the user is one of those who are not found."""
+        event = self.accounts.get(user)
+        if event is not None:
+            refusal = UserMissing if event is EventType.USER_UNKNOWN else LookUpFailed
+            raise refusal(f"the server does not find {user}")
+        return None
+
+    async def prologue(self, job: int) -> tuple[EventType | None, str]:  # noqa: ARG002
+        """Fail if a test says so."""
+        return self.scripts.get("prologue"), "on purpose"
+
+    async def epilogue(self, job: int) -> tuple[EventType | None, str]:  # noqa: ARG002
+        """Fail if a test says so."""
+        return self.scripts.get("epilogue"), "on purpose"
+
+    async def after_suspend(self, job: int) -> str:  # noqa: ARG002
+        """Succeed."""
+        return ""
+
+    async def before_resume(self, job: int) -> str:  # noqa: ARG002
+        """Succeed."""
+        return ""
+
+    async def check(self, nodes: Sequence[str], ping: Ping) -> dict[str, str]:
+        """Check nodes by pinging them."""
+        return await ping(nodes)
+
+    async def wake(self, nodes: Sequence[str], ping: Ping) -> None:  # noqa: ARG002
+        """Note that nodes are being woken; `look_at_woken` reports them."""
+        self.woken.append(tuple(nodes))
+        self._waking |= {name: self._waking.get(name, self.clock.now) for name in nodes}
+
+    async def sleep(self, nodes: Sequence[str]) -> None:
+        """Put nodes to sleep at once."""
+        self.slept.append(tuple(nodes))
+        for name in nodes:
+            self.nodes[name].up = False
+
+    async def notify(self, notice: Notify) -> None:
+        """Note a notice."""
+        self.notified.append((notice.job, notice.tag, notice.how))
+        self.reactor.receive(NotificationSent(notice.number))

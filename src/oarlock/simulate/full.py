@@ -78,7 +78,7 @@ class _Replay:
         cluster, over = self._cluster, 0
         for instant, coming in groupby(self._jobs, key=lambda job: job.submitted):
             cluster.run_to(instant - 1)
-            cluster.clock.now = max(instant, cluster.now)
+            cluster.clock.go_to(instant)
             over += self._arrive(coming)
             cluster.settle()
             progress(over)

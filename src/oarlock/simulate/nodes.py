@@ -3,7 +3,7 @@
 And what real ones do besides: they fail, hang, answer late, lose messages, and reboot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -68,8 +68,10 @@ class SimulatedNode:
 
     name: str
     clock: SimulatedClock
+    on_connect: Callable[["SimulatedNode"], None] = lambda _node: None
     boot: int = 1
     up: bool = True
+    connected: bool = False
     memory: int = 8 << 30
     runs: dict[Key, SimulatedAttempt] = field(default_factory=dict)
     ran: list[Key] = field(default_factory=list)
@@ -87,16 +89,22 @@ class SimulatedNode:
 
     # What a server asks.
 
-    def hello(self) -> Hello:
-        """Answer who is here."""
+    async def hello(self) -> Hello:
+        """Answer who is here; the first answer after a time without a connection is an event."""
         self._reach()
+        if not self.connected:
+            self.on_connect(self)
+        return self.greeting()
+
+    def greeting(self) -> Hello:
+        """Return who is here."""
         return Hello(f"{self.name}-{self.boot}", "v2", (), 4, self.memory, "3.11", 0, 0.0)
 
-    def ping(self) -> None:
+    async def ping(self) -> None:
         """Answer."""
         self._reach()
 
-    def launch(self, launch: Launch) -> None:
+    async def launch(self, launch: Launch) -> None:
         """Start an attempt, once; one that hangs may start it when it goes on."""
         if self.up and self.hangs:
             self.expected.add((launch.job, launch.attempt))
@@ -105,24 +113,24 @@ class SimulatedNode:
         self._check(launch)
         self._start(launch)
 
-    def kill(self, job: int, attempt: int) -> None:
+    async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None:  # noqa: ARG002
         """End a job that is not deaf."""
         run = self._live(job, attempt)
         if "deaf" not in run.launch.command:
             self._end(run, KILLED, status=15)
 
-    def end(self, job: int, attempt: int) -> None:
+    async def end(self, job: int, attempt: int) -> None:
         """End an attempt and free what it holds."""
         self._end(self._live(job, attempt), CLEANED)
 
-    def suspend(self, job: int, attempt: int) -> None:
+    async def suspend(self, job: int, attempt: int) -> None:
         """Stop a job."""
         run = self._live(job, attempt)
         if self.refuses_to_stop:
             raise NodeRefused(self.name, "SUSPEND_ERROR", "the freezer is broken")
         run.stopped_at = self.clock.now
 
-    def resume(self, job: int, attempt: int) -> None:
+    async def resume(self, job: int, attempt: int) -> None:
         """Resume a job."""
         run = self._live(job, attempt)
         if run.stopped_at is not None:
@@ -132,20 +140,35 @@ class SimulatedNode:
             run.stopped_at = None
             self.clock.call(self.name, run.next)
 
-    def walltime(self, job: int, attempt: int, seconds: int) -> None:
+    async def walltime(self, job: int, attempt: int, seconds: int) -> None:
         """Set the walltime of a running job."""
         run = self._live(job, attempt)
         run.launch = run.launch._replace(walltime=seconds)
         self.clock.call(self.name, run.next)
 
-    def checkpoint(self, job: int, attempt: int) -> None:
+    async def checkpoint(self, job: int, attempt: int) -> None:
         """Send a job its checkpoint signal; one that `saves` ends then."""
         run = self._live(job, attempt)
         run.checkpointed = True
         if "saves" in run.launch.command:
             self._end(run, EXITED, status=0)
 
-    def forget(self, keys: tuple[Key, ...]) -> None:
+    async def signal(self, job: int, attempt: int, number: int) -> None:
+        """Ignore a signal: simulated commands mind none."""
+
+    def expect(self, job: int, attempt: int, secret: str) -> None:  # noqa: ARG002
+        """Note that the report of an attempt is awaited."""
+        self.expected.add((job, attempt))
+
+    async def discard(self, job: int, attempt: int, tag: str) -> None:  # noqa: ARG002
+        """Refuse to discard an attempt: there are none that the server did not start."""
+        self._live(job, attempt)
+
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None:  # noqa: ARG002
+        """Refuse to end an attempt: there are none that the server did not start."""
+        self._live(job, attempt)
+
+    async def forget(self, keys: Iterable[Key]) -> None:
         """Forget attempts whose end is written down elsewhere."""
         self._reach()
         for key in keys:
@@ -178,7 +201,7 @@ class SimulatedNode:
         self.reported.clear()
         self._outbox.clear()
         self.clock.call(self.name, self.clock.now)
-        reports: list[IncomingReport] = [NodeReachable(self.name, self.hello())]
+        reports: list[IncomingReport] = [NodeReachable(self.name, self.greeting())]
         return [*reports, *(AttemptMissing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
 
     # What happens to it.

@@ -83,6 +83,20 @@ class Decision(Struct, frozen=True, kw_only=True):
     gone: tuple[int, ...] | None = None
     hopeless: tuple[tuple[int, str], ...] = ()  # jobs that will not start as things are, and OAR's message for them
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether it changes anything: an idle server must not write."""
+        return bool(
+            self.starts
+            or self.accept
+            or self.refuse
+            or self.kill
+            or self.wake
+            or self.events
+            or self.predictions
+            or (self.whole if self.gone is None else self.gone)
+        )
+
 
 def plan_settings(config: Config) -> PlanSettings:
     """Return the scheduler's settings under its own names."""

@@ -1,0 +1,360 @@
+"""The effect runner: carries effects of the job steps out on nodes; results return as reports.
+
+An effect whose result is unknown (the connection broke) reports nothing: the node is queried when it is reachable.
+Everything is a coroutine, and what it waits for is the platform's business: an event loop, or a simulated cluster,
+where nothing waits.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from oarlock.job.reactor.nodes import EffectPlatform, Flag, NodeVerbs
+from oarlock.job.reactor.reactor import Reactor
+from oarlock.job.run.effects import (
+    AwaitReport,
+    ChangeWalltime,
+    CheckNodes,
+    Checkpoint,
+    DiscardAttempt,
+    Effect,
+    EndUnknown,
+    ForgetAttempts,
+    Kill,
+    LaunchAttempt,
+    Notify,
+    ReachNodes,
+    ReleaseNodes,
+    Resume,
+    RunEpilogue,
+    ScheduleAgain,
+    Signal,
+    SleepNodes,
+    SurveyNodes,
+    Suspend,
+    WakeNodes,
+)
+from oarlock.job.run.reports import (
+    AttemptMissing,
+    CheckpointSignalled,
+    EpilogueEnded,
+    IncomingReport,
+    JobResumed,
+    JobSuspended,
+    LaunchDelayed,
+    NodesChecked,
+    NotLaunched,
+)
+from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.event import EventType
+from oarlock.node.attempt.identity import UserMissing, UserRefused
+from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, int]
+_FORGET_AFTER = 0.5  # seconds to gather attempts that a node may delete
+_TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
+
+
+class EffectRunner:
+    """Carries effects out, each by itself, so that a slow node delays nothing but its own effects."""
+
+    def __init__(self, platform: EffectPlatform, reactor: Reactor) -> None:
+        self._platform, self._reactor = platform, reactor
+        self._launching: dict[Key, Flag] = {}  # launches under way; set: ended
+        self._held_up: dict[Key, Flag] = {}  # launches that wait for their number; set: killed
+        self._pausing: set[Suspend | Resume] = set()  # under way
+        self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
+        self._flushing = False
+
+    def run_effects(self, effects: Iterable[Effect]) -> None:
+        """Start each effect; on a platform that does not wait, they are done when this returns."""
+        for effect in effects:
+            match effect:
+                case ScheduleAgain(at=at):
+                    self._reactor.request_pass(at)
+                case LaunchAttempt():
+                    key = (effect.first[1].job, effect.first[1].attempt)
+                    self._launching[key] = self._platform.flag()
+                    self._platform.start(self._launch(effect, key))
+                case ForgetAttempts():
+                    self._forget(effect)
+                case AwaitReport():
+                    self._platform.node(effect.node).expect(effect.job, effect.attempt, effect.secret)
+                case _:
+                    self._platform.start(self._run_effect(effect))
+
+    def is_expected(self, report: IncomingReport) -> bool:
+        """Return whether a report means something; not if a node misses an attempt whose launch is under way.
+
+        The node lists its attempts before it has received it.
+        """
+        return not (isinstance(report, AttemptMissing) and (report.job, report.attempt) in self._launching)
+
+    async def _run_effect(self, effect: Effect) -> None:
+        match effect:
+            case ReachNodes():
+                await self._reach(effect)
+            case Kill():
+                await self._kill(effect)
+            case ReleaseNodes():
+                await self._each(effect.nodes, lambda node: node.end(effect.job, effect.attempt))
+            case Checkpoint():
+                problem = await self._send(effect.node, lambda node: node.checkpoint(effect.job, effect.attempt))
+                self._reactor.receive(CheckpointSignalled(effect.job, effect.attempt, problem))
+            case Suspend() | Resume():
+                await self._pause(effect)
+            case RunEpilogue():
+                event, says = await self._platform.epilogue(effect.job)
+                self._reactor.receive(EpilogueEnded(effect.job, effect.attempt, event, says))
+            case CheckNodes():
+                await self._check(effect)
+            case _:
+                await self._run_rare_effect(effect)
+
+    async def _run_rare_effect(self, effect: Effect) -> None:
+        match effect:
+            case Signal():
+                await self._send(effect.node, lambda node: node.signal(effect.job, effect.attempt, effect.number))
+            case WakeNodes():
+                await self._platform.wake(effect.nodes, self._silent)
+            case SleepNodes():
+                await self._platform.sleep(effect.nodes)
+            case Notify():
+                await self._platform.notify(effect)
+            case ChangeWalltime():
+                # A node that is away gets it again with the next watch.
+                await self._each(effect.nodes, lambda node: node.walltime(effect.job, effect.attempt, effect.seconds))
+            case SurveyNodes():
+                await self._silent(effect.nodes)
+            case DiscardAttempt():
+                await self._send(effect.node, lambda node: node.discard(effect.job, effect.attempt, effect.tag))
+            case EndUnknown():
+                await self._send(effect.node, lambda node: node.end_unknown(effect.job, effect.attempt, effect.tag))
+            case _:
+                raise AssertionError(f"no handler for effect {effect}")
+
+    # Launching.
+
+    async def _reach(self, reach: ReachNodes) -> None:
+        problems = await self._platform.gather([self._greet(name) for name in reach.nodes])
+        silent = {name: problem for name, problem in zip(reach.nodes, problems, strict=True) if problem}
+        if not silent:
+            self._reactor.nodes_reached(reach.jobs)
+            return
+        says = "; ".join(silent.values())
+        for job in reach.jobs:
+            self._reactor.receive(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
+
+    async def _greet(self, name: str) -> str:
+        """Connect to a node; return the reason if that fails, else an empty text."""
+        try:
+            self._reactor.hosts[name] = await self._platform.node(name).hello()
+        except OarlockError as error:
+            self._reactor.hosts.pop(name, None)
+            return str(error)
+        return ""
+
+    async def _launch(self, run: LaunchAttempt, key: Key) -> None:
+        try:
+            await self._launch_with(run, await self._uid(run.first[1]))
+        except _NotLaunchable as problem:
+            self._reactor.receive(NotLaunched(*key, problem.event, str(problem), ()))
+        finally:
+            self._held_up.pop(key, None)
+            self._launching.pop(key).set()
+
+    async def _uid(self, launch: Launch) -> int | None:
+        try:
+            uid = await self._platform.uid(launch.user)
+        except UserRefused as refusal:
+            missing = isinstance(refusal, UserMissing)
+            event = EventType.USER_UNKNOWN if missing else EventType.USER_LOOKUP_ERROR
+            raise _NotLaunchable(event, str(refusal)) from refusal
+        if uid is not None and launch.uid not in {None, uid}:
+            says = f"the account `{launch.user}` is another one now: its number was {launch.uid} and is {uid}"
+            raise _NotLaunchable(EventType.USER_SHELL, says)
+        return uid
+
+    async def _launch_with(self, run: LaunchAttempt, uid: int | None) -> None:
+        name, launch = run.first
+        failed = await self._prepare(run) if run.others else {}
+        if failed:
+            first = next(iter(failed.values()))
+            event, says = _why_not(first), "; ".join(str(error) for error in failed.values())
+            await self._not_launched(run, event, says, tuple(failed), cause=_cause(first))
+            return
+        bad, says = await self._platform.prologue(launch.job)
+        if bad is not None:
+            await self._not_launched(run, bad, says, ())
+            return
+        try:
+            await self._launch_on(name, launch if uid is None else launch._replace(uid=uid))
+        except NodeUnreachable as error:
+            self._reactor.hosts.pop(name, None)
+            if not error.sent:
+                await self._not_launched(run, EventType.PING_CHECKER_NODE_SUSPECTED, str(error), (name,))
+        except NodeRefused as error:
+            if error.word == REBOOTED:
+                self._reactor.hosts.pop(name, None)
+            if error.word != SEEN:
+                # NOT_NOW: it was withdrawn before its turn came, which is no fault of the node.
+                hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
+                await self._not_launched(run, _why_not(error), str(error), hosts, cause=_cause(error))
+
+    async def _launch_on(self, name: str, launch: Launch) -> None:
+        """Start an attempt on a node; while an unknown job of its number is there, wait for the end of that."""
+        key = (launch.job, launch.attempt)
+        while True:
+            try:
+                return await self._platform.node(name).launch(launch)
+            except NodeRefused as error:
+                if error.word != TAKEN:
+                    raise
+                if key not in self._held_up:
+                    self._held_up[key] = self._platform.flag()
+                    self._reactor.receive(LaunchDelayed(name, launch.job, launch.attempt, str(error)))
+            if await self._platform.wait(self._held_up[key], _TAKEN_SECONDS):
+                raise NodeRefused(name, NOT_NOW, "it was killed before it began")
+
+    async def _prepare(self, run: LaunchAttempt) -> dict[str, OarlockError]:
+        """Prepare a place on each of the other nodes; return the errors of those where that failed."""
+        errors = await self._platform.gather([self._prepare_place(name, launch) for name, launch in run.others])
+        return {name: error for (name, _), error in zip(run.others, errors, strict=True) if error is not None}
+
+    async def _prepare_place(self, name: str, launch: Launch) -> OarlockError | None:
+        try:
+            with self._platform.place(launch.job, launch.attempt, name) as place:
+                await self._launch_on(name, launch)
+                ended = await place.ended()
+        except OarlockError as error:
+            return error
+        if ended is None:
+            return None
+        report = ended.report
+        return NodeRefused(name, report.event, report.says, cause=report.causes.get(report.event, ""))
+
+    async def _not_launched(
+        self, run: LaunchAttempt, event: EventType, says: str, hosts: tuple[str, ...], *, cause: str = ""
+    ) -> None:
+        launch = run.first[1]
+        others = tuple(name for name, _ in run.others if name not in hosts)
+        await self._each(others, lambda node: node.end(launch.job, launch.attempt))
+        self._reactor.receive(NotLaunched(launch.job, launch.attempt, event, says, hosts, cause))
+
+    # Running and ending.
+
+    async def _pause(self, effect: Suspend | Resume) -> None:
+        """Suspend or resume a job, with the site's program; a request repeated while it is under way is not done twice.
+
+        The failure of a program is reported without a node.
+        """
+        if effect in self._pausing:
+            return
+        self._pausing.add(effect)
+        try:
+            report = await (self._suspend(effect) if isinstance(effect, Suspend) else self._resume(effect))
+        finally:
+            self._pausing.discard(effect)
+        self._reactor.receive(report)
+
+    async def _suspend(self, effect: Suspend) -> JobSuspended:
+        failed = await self._each(effect.nodes, lambda node: node.suspend(effect.job, effect.attempt))
+        says = "; ".join(failed.values()) or await self._platform.after_suspend(effect.job)
+        return JobSuspended(effect.job, effect.attempt, tuple(failed), says)
+
+    async def _resume(self, effect: Resume) -> JobResumed:
+        failed: dict[str, str] = {}
+        says = await self._platform.before_resume(effect.job)
+        if not says:
+            failed = await self._each(effect.nodes, lambda node: node.resume(effect.job, effect.attempt))
+        return JobResumed(effect.job, effect.attempt, tuple(failed), says or "; ".join(failed.values()))
+
+    async def _kill(self, kill: Kill) -> None:
+        launching = self._launching.get((kill.job, kill.attempt))
+        if (held_up := self._held_up.get((kill.job, kill.attempt))) is not None:
+            held_up.set()
+        if launching is not None:
+            await launching.wait()
+        try:
+            await self._platform.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
+        except NodeRefused as error:
+            if error.word == UNKNOWN:
+                self._reactor.receive(AttemptMissing(kill.node, kill.job, kill.attempt))
+        except NodeUnreachable as error:
+            # It is sent again when the node is back.
+            log.warning("node did not receive a kill", extra={"node": kill.node, "job": kill.job, "why": error.why})
+
+    def _forget(self, effect: ForgetAttempts) -> None:
+        self._forgotten[effect.node] += effect.attempts
+        if not self._flushing:
+            self._flushing = True
+            self._platform.start(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await self._platform.pause(_FORGET_AFTER)
+        finally:
+            self._flushing = False
+        gathered, self._forgotten = self._forgotten, defaultdict(list)
+        for name, keys in gathered.items():
+            await self._send(name, lambda node: node.forget(keys))  # noqa: B023 - called before the next turn
+
+    # Several nodes.
+
+    async def _silent(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Ping nodes; return the reasons of those that do not answer."""
+        return await self._each(nodes, lambda node: node.ping())
+
+    async def _check(self, check: CheckNodes) -> None:
+        silent = await self._platform.check(check.nodes, self._silent)
+        if silent is not None:
+            self._reactor.receive(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
+
+    async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
+        """Send a request to several nodes at once; return the reasons of those that failed."""
+        problems = await self._platform.gather([self._send(name, verb) for name in names])
+        return {name: problem for name, problem in zip(names, problems, strict=True) if problem}
+
+    async def _send(self, name: str, verb: Callable[[NodeVerbs], Awaitable[None]]) -> str:
+        """Send a request; return why it failed, else an empty text. A node that forgot the attempt counts as done."""
+        try:
+            await verb(self._platform.node(name))
+        except NodeRefused as error:
+            return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
+        except OarlockError as error:
+            log.info("node did not carry out a request", extra={"node": name, "why": str(error)})
+            return str(error)
+        return ""
+
+
+class _NotLaunchable(Exception):
+    """Raised when nothing of an attempt was sent to a node, for a reason of the account."""
+
+    def __init__(self, event: EventType, says: str) -> None:
+        super().__init__(says)
+        self.event = event
+
+
+_WORDS = {
+    BAD: EventType.BAD_HASHTABLE_DUMP,
+    REBOOTED: EventType.PING_CHECKER_NODE_SUSPECTED,
+    UNUSABLE: EventType.PROLOGUE_ERROR,  # or another program of the site; the sentence names it
+}
+
+
+def _cause(error: OarlockError) -> str:
+    """Return why a program of the site failed, where that kept a node from a launch."""
+    if not isinstance(error, NodeRefused):
+        return ""
+    return UNUSABLE if error.word == UNUSABLE else error.cause
+
+
+def _why_not(error: OarlockError) -> EventType:
+    """Return the manual's event for a launch that failed."""
+    if isinstance(error, NodeRefused):
+        if error.word in EventType.__members__:
+            return EventType[error.word]
+        return _WORDS.get(error.word, EventType.CPUSET_ERROR)
+    return EventType.PING_CHECKER_NODE_SUSPECTED
