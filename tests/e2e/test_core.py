@@ -357,7 +357,7 @@ def test_questions_are_answered_before_and_after_a_submission(workspace, two_use
 
 
 def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users, scripts, monkeypatch):
-    monkeypatch.setattr(serve, "PERIOD", 0.1)
+    monkeypatch.setattr("oarlock.server.core.ALERT_SECONDS", 0.1)
     broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
 
     async def story(post):

@@ -7,12 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from oarlock.config import Config
+from oarlock.job.reactor.passes import LEAST_DEPTH, MOST_DEPTH, PassSchedule
+from oarlock.job.reactor.steps import Moment, QuickPass
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
+from oarlock.server import loops
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
-from oarlock.server.loops import Scheduler
-from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, fork, spawn
+from oarlock.server.planning.client import PlannerGone, PlanningClient, fork, spawn
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs, moves, new_jobs, resources
 from tests.clusters import add_nodes
@@ -66,17 +68,18 @@ def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path,
 
     async def story(database):
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
-        scheduler = Scheduler(core)
-        scheduler._whole_at = core.clock.steady() + 60
-        running = asyncio.create_task(scheduler.run())
+        passes = core.reactor.passes
+        passes.whole_at = core.clock.steady() + 60
+        running = asyncio.create_task(loops.run(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(20):
-            while scheduler._whole is None:  # noqa: ASYNC110
+            while not passes.whole_wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         running.cancel()
-        await asyncio.gather(running, scheduler._whole, return_exceptions=True)
-        assert scheduler._whole.cancelled()
+        await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
         await core.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     with open_database(sqlite_path) as database:
         database.write(lambda tx: new_jobs.add(tx, new))
@@ -101,7 +104,7 @@ def test_changed_quotas_hold_from_the_next_pass_on(sqlite_path, tmp_path):
             '{"quotas": {"*,*,*,*": 0}}',
         ):
             file.write_text(text)
-            quick, *_ = await planning.quick(NOW)
+            quick, _ = await planning.quick(NOW, QuickPass(MOST_DEPTH, arrays=True))
             started.append((len(quick.starts), len((await planning.whole(NOW)).starts)))
         assert started == [(1, 1), (2, 2), (2, 2), (0, 0)]
         await planning.close()
@@ -120,11 +123,20 @@ def test_a_quick_pass_looks_further_while_everybody_starts(sqlite_path):
         new_jobs.add(tx, [new("/resource_id=1,walltime=1")] * (8 * LEAST_DEPTH))
 
     async def story(database):
-        planning = PlanningClient(database, Config())
-        passes = [await planning.quick(NOW) for _ in range(4)]
-        assert [len(one.decision.starts) for one in passes] == [LEAST_DEPTH, free, free, free]
-        assert [one.all_start for one in passes] == [True, False, False, False]
-        assert [one.decision.left // LEAST_DEPTH for one in passes] == [7, 6, 4, 4]
+        planning, passes = PlanningClient(database, Config()), PassSchedule()
+        passes.whole_at = 1000.0
+        decisions, again = [], []
+        for second in range(4):
+            at = Moment(NOW, 10.0 * second)
+            passes.request()
+            step = passes.next(at)
+            decisions.append((await planning.quick(NOW, step))[0])
+            passes.quick_ended(step, decisions[-1], 0.0, at)
+            again.append(passes.next(at) is not None)
+            passes.quick_failed(at)
+        assert [len(one.starts) for one in decisions] == [LEAST_DEPTH, free, free, free]
+        assert again == [True, False, False, False]
+        assert [one.left // LEAST_DEPTH for one in decisions] == [7, 6, 4, 4]
 
     with open_database(sqlite_path) as database:
         database.write(fill)
@@ -177,13 +189,13 @@ def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, t
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
-        scheduler = Scheduler(core)
-        scheduler._dates_at = core.clock.steady() + 1000
-        running = asyncio.create_task(scheduler.run())
+        passes = core.reactor.passes
+        passes.dates_at = core.clock.steady() + 1000
+        running = asyncio.create_task(loops.run(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             quick, look = await decisions.get(), await decisions.get()
-            scheduler._dates_at = scheduler._whole_at = 0
+            passes.dates_at = passes.whole_at = 0
             while not (dates := await decisions.get()).whole:
                 pass
         running.cancel()
@@ -230,9 +242,8 @@ def test_quick_passes_see_another_users_job_behind_a_long_array(sqlite_path, tmp
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
-        scheduler = Scheduler(core)
-        scheduler._whole_at = core.clock.steady() + 1000  # whoever starts was seen by a quick pass
-        running = asyncio.create_task(scheduler.run())
+        core.reactor.passes.whole_at = core.clock.steady() + 1000  # whoever starts was seen by a quick pass
+        running = asyncio.create_task(loops.run(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             assert (await decisions.get()).starts == ()
@@ -255,8 +266,7 @@ def test_who_comes_during_a_whole_pass_is_looked_at_by_another(sqlite_path, tmp_
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
-        scheduler = Scheduler(core)
-        running = asyncio.create_task(scheduler.run())
+        running = asyncio.create_task(loops.run(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             await decisions.get()

@@ -19,14 +19,15 @@ def _power(site, answers, **settings):
     wake = script(site / "wake", f"cat >> {site}/woken")
     sleep = script(site / "sleep", f"cat >> {site}/slept")
     config = Config(scheduler_node_manager_wake_up_cmd=(wake,), scheduler_node_manager_sleep_cmd=(sleep,), **settings)
-    return PowerCommands(config, ask, heard.append), heard
+    power = PowerCommands(config, heard.append)
+    return power, heard, lambda names: power.wake(names, ask)
 
 
 @run_async
 async def test_the_names_come_on_standard_input_one_a_line(site):
-    power, heard = _power(site, [[]])
+    power, heard, wake = _power(site, [[]])
     await power.sleep(["n1", "n2"])
-    await power.wake(["n2", "n3"])
+    await wake(["n2", "n3"])
     assert (site / "slept").read_text() == "n1\nn2\n"
     assert (site / "woken").read_text() == "n2\nn3\n"
     assert heard == [NodesWoken(frozenset({"n2", "n3"}))]
@@ -34,17 +35,17 @@ async def test_the_names_come_on_standard_input_one_a_line(site):
 
 @run_async
 async def test_nodes_that_do_not_answer_in_time_are_told_of(site):
-    power, heard = _power(site, [["n1"]], scheduler_node_manager_wakeup_time=0)
-    await power.wake(["n1", "n2"])
+    _, heard, wake = _power(site, [["n1"]], scheduler_node_manager_wakeup_time=0)
+    await wake(["n1", "n2"])
     assert heard == [NodesWoken(frozenset({"n2"}), {"n1": "asleep"})]
 
 
 @run_async
 async def test_a_node_that_is_being_woken_is_not_woken_again(site):
-    power, heard = _power(site, [[], []])
-    await asyncio.gather(power.wake(["n1"]), power.wake(["n1"]))
+    _, heard, wake = _power(site, [[], []])
+    await asyncio.gather(wake(["n1"]), wake(["n1"]))
     assert (site / "woken").read_text() == "n1\n"
-    await power.wake(["n1"])
+    await wake(["n1"])
     assert (site / "woken").read_text() == "n1\nn1\n"
     assert heard == [NodesWoken(frozenset({"n1"}))] * 2
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -14,20 +14,22 @@ from typing import TypeVar
 from oarlock.config import Config
 from oarlock.job import explain
 from oarlock.job.cluster import node_states
-from oarlock.job.run import dispatch, kill, launch, recover, schedule, suspend, unknown, watch
+from oarlock.job.reactor.effect_runner import EffectRunner
+from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
+from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, WholePass
+from oarlock.job.run import kill, recover, suspend, unknown, watch
 from oarlock.job.run.action_result import ActionOutcome, ActionResult
 from oarlock.job.run.effects import Effect
-from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, NodeReachable, NodeReport
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
-from oarlock.model.errors import DatabaseAway, DatabaseHeld, OarlockError, SessionRefused
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, OarlockError
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, JumpDetector
 from oarlock.server.effects import programs
-from oarlock.server.effects.runner import EffectRunner, NodeDirectory
+from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.http.reader_pool import ReaderPool
 from oarlock.server.http.reservation_watch import ReservationWatch
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
@@ -58,11 +60,14 @@ _SLICE = 10_000  # answers that are deleted in one transaction
 
 _SLICE_PAUSE = 2.0
 _OWN_THREADS = 4  # for steps and look-ups: what users read has others
-_AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
+_FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
+
+ALERT_SECONDS = 30.0
+"""Between two mails to administrators: what happens meanwhile shares one."""
 
 
 class ServerCore:
-    """The state of one server. A `fleet` may be passed (virtual nodes); else the settings say how nodes are reached."""
+    """The state of one server. The settings say how nodes are reached."""
 
     def __init__(
         self,
@@ -71,32 +76,18 @@ class ServerCore:
         database: Database,
         clock: Clock,
         key: bytes,
-        fleet: NodeDirectory | None = None,
         helper: PlanningProcess | None = None,
     ) -> None:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
-        self.site = StepContext(config, key)
         self.stopping = asyncio.Event()
         self.lost: DatabaseHeld | None = None  # set when this server must stop without another write
-        self.over = FinishedAttempts()
-        self.unreachable: dict[str, float] = {}
-        self.reports: list[IncomingReport] = []
-        self.hopeless: Mapping[int, str] = {}  # jobs that cannot be placed as things are → their message
-        self.has_reports = asyncio.Event()
-        self.to_plan = asyncio.Event()
-        self.to_watch = asyncio.Event()
-        self.to_forget = asyncio.Event()
+        self.changed = asyncio.Event()  # set when the reactor may have something to do
+        self.site = StepContext(config, key)
+        self.reactor = Reactor(self.site, _periods(config), began=clock.steady(), wake=self.changed.set)
         instance = InstanceIdentity(_identity(database), key)
-        self.own_fleet = (
-            Fleet(config, state_dir, instance, self.on_node_event, self._measured) if fleet is None else None
-        )
-        self.effects = EffectRunner(
-            fleet or self.own_fleet or _no_fleet(),
-            config,
-            queue_report=self.queue_report,
-            look_again=self._look_again,
-            reached=self._reached,
-        )
+        self._fleet = Fleet(config, state_dir, instance, self.on_node_event, self._measured)
+        self._platform = ServerPlatform(self._fleet, config, self.reactor.receive)
+        self._effects = EffectRunner(self._platform, self.reactor)
         self.live = LiveUsage(config.sample_period, config.cluster_name)
         self.planning = PlanningClient(database, config, helper)
         self.reserve = DiskReserve(state_dir / "reserve")
@@ -105,13 +96,13 @@ class ServerCore:
         self.marks = GenerationMarks(database, mark_file(state_dir))
         self._reservations = ReservationWatch()
         self.job_watch = JobWatch(self.read)
-        self._sessions = None if self.own_fleet is None else SessionService(self, self.own_fleet.node)
+        self._sessions = SessionService(self, self._fleet.node)
         self._jump_detector = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
         """Stop this server without another write or launch: another one holds the database."""
         self.lost = held
-        self.effects.stop()
+        self._platform.stop()
         self.stopping.set()
 
     # Reading and writing without blocking the loop.
@@ -156,24 +147,27 @@ class ServerCore:
         """Run a long computation of a user in a thread, on that user's budget."""
         return await self.readers.run(user, work)
 
-    async def _step(self, step: Callable[[Tx], list[Effect]]) -> list[Effect]:
+    async def _step(self, step: Change) -> None:
         """Run a step in a transaction, then run its effects."""
-        instructions = await self.write(step)
+        effects = await self.write(step)
         self.job_watch.wake()
-        self.over.mark_written((), instructions)
-        self.effects.run_effects(instructions)
-        return instructions
+        self.reactor.written(effects)
+        self._run_effects(effects)
 
-    async def _run_until_written(self, step: Callable[[Tx], list[Effect]]) -> None:
+    async def _run_until_written(self, step: Change) -> None:
         """Run a step that nobody would request again; retry until the database accepts it."""
         while True:
             try:
                 await self._step(step)
             except DatabaseAway as away:
-                log.warning("the database accepts nothing; reports are kept", extra={"why": str(away)})
-                await asyncio.sleep(_AGAIN_SECONDS)
+                log.warning("the database accepts nothing; a step is tried again", extra={"why": str(away)})
+                await asyncio.sleep(AGAIN_SECONDS)
             else:
                 return
+
+    def _run_effects(self, effects: Iterable[Effect]) -> None:
+        if not self._platform.stopped:
+            self._effects.run_effects(effects)
 
     async def _run_request(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run a step that a user requested; on a full disk, give up the reserve first."""
@@ -185,20 +179,24 @@ class ServerCore:
             answered = await self.write(step)
         self._reservations.wake(answer.job_id for answer in answered.answers)
         self.job_watch.wake()
-        self.effects.run_effects(answered.effects)
+        self._run_effects(answered.effects)
         return list(answered.answers)
 
     # Requests of front ends.
 
+    @property
+    def moment(self) -> Moment:
+        """The present by both clocks."""
+        return Moment(self.clock.now(), self.clock.steady())
+
+    @property
+    def hopeless(self) -> Mapping[int, str]:
+        """Jobs that cannot be placed as things are, with their message."""
+        return self.reactor.hopeless
+
     def wake_scheduler(self) -> None:
         """Wake the scheduler."""
-        self.to_plan.set()
-
-    def _look_again(self, at: int | None) -> None:
-        if at is None:
-            self.to_plan.set()
-        else:
-            asyncio.get_running_loop().call_later(max(0.0, at - self.clock.now()), self.to_plan.set)
+        self.reactor.request_pass()
 
     def forget_failures(self) -> None:
         """Clear the failures counted for the site's programs: an administrator has looked."""
@@ -272,8 +270,6 @@ class ServerCore:
 
     async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
         """Serve the connection of a session to its end; return the refusal that the client got, if it got one."""
-        if self._sessions is None:
-            return SessionRefused("The nodes of this server are simulated: nothing can be entered.")
         return await self._sessions.serve(caller, connection)
 
     async def client_vanished(self, ids: list[int]) -> None:
@@ -286,18 +282,17 @@ class ServerCore:
         """Handle an event of a node; called on the event loop."""
         match event:
             case ConnectionLost():
-                self.unreachable.setdefault(event.node, self.clock.now())
-                self.effects.hosts.pop(event.node, None)
+                self.reactor.connection_lost(event.node, now=self.clock.now())
             case NodeReachable():
-                self.unreachable.pop(event.node, None)
-                self.effects.hosts[event.node] = event.hello
+                self.reactor.connection_made(event.node, event.hello)
                 event = replace(event, ahead=event.hello.now - self.clock.now())
             case Exited():
                 event = self._with_samples(event)
             case _:
                 pass
-        if self.effects.on_node_event(event):
-            self.queue_report(event)
+        self._platform.on_node_event(event)
+        if self._effects.is_expected(event):
+            self.reactor.receive(event)
 
     def _with_samples(self, exited: Exited) -> Exited:
         """Add to a report what only samples have: the kernel's last counters lack it, or are too low."""
@@ -311,18 +306,30 @@ class ServerCore:
 
     def queue_report(self, report: IncomingReport) -> None:
         """Queue a report for the next transaction."""
-        self.reports.append(report)
-        self.has_reports.set()
+        self.reactor.receive(report)
 
-    async def process_reports(self) -> None:
-        """Process all queued reports in one transaction."""
-        self.has_reports.clear()
-        taken, self.reports = self.reports, []
-        if taken:
-            await self._run_until_written(
-                lambda tx: dispatch.apply_reports(tx, self.site, taken, self.over, now=self.clock.now())
-            )
-            self.over.mark_written(taken, ())
+    async def write_reports(self, step: ApplyReports | BeginLaunches) -> None:
+        """Apply reports, or begin launches, in one transaction."""
+        for change in self.reactor.changes(step, self.clock.now):
+            await self._step(change)
+        self.reactor.ended(step, self.moment)
+
+    async def plan(self, step: QuickPass | WholePass) -> None:
+        """Make a scheduling pass and apply what it decides."""
+        now, cost = int(self.clock.now()), 0.0
+        if isinstance(step, QuickPass):
+            decision, cost = await self.planning.quick(now, step)
+        else:
+            decision = await self.planning.whole(now, dates=step.dates)
+        await self.apply(decision)
+        self.reactor.planned(step, decision, self.moment, cost=cost)
+
+    async def apply(self, decision: Decision) -> None:
+        """Apply a decision of the scheduler."""
+        for change in self.reactor.apply_decision(decision, self.clock.now):
+            await self._step(change)
+            self._reservations.wake(job_id for job_id, _ in decision.accept)
+            self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
     async def check_programs(self) -> None:
         """Check the site's programs on this machine; stop the queues if one that every job needs is unusable."""
@@ -345,15 +352,11 @@ class ServerCore:
         if jump := self._jump_detector.jump():
             now = self.clock.now()
             await self._step(lambda tx: watch.clock_jumped(tx, self.site, now=now, seconds=jump))
-        await self.apply_states()
-        away = dict(self.unreachable)
-        await self._step(
-            lambda tx: watch.check(tx, self.site, now=self.clock.now(), finished=self.over, unreachable=away)
-        )
+        for change in self.reactor.changes(Periodic.WATCH, self.clock.now):
+            await self._step(change)
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
-        if self._sessions is not None:
-            await self._sessions.end_unattended(self.clock.steady())
+        await self._sessions.end_unattended(self.clock.steady())
 
     async def forget_requests(self) -> None:
         """Delete answers to requests of days ago, in slices so that others can write in between."""
@@ -369,32 +372,16 @@ class ServerCore:
 
     async def check(self) -> None:
         """Check the nodes that are due."""
-        self.effects.run_effects(await self.read(lambda tx: node_states.nodes_to_check(tx, self.config)))
-
-    async def apply(self, decision: Decision) -> None:
-        """Apply a decision of the scheduler."""
-        self.hopeless = schedule.hopeless_after(self.hopeless, decision)
-        if has_changes(decision):
-            hosts = dict(self.effects.hosts)
-            await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))
-            self._reservations.wake(job_id for job_id, _ in decision.accept)
-            self._reservations.wake(refusal.job_id for refusal in decision.refuse)
-
-    async def _reached(self, ids: Sequence[int]) -> None:
-        await self.process_reports()  # first, so that resources of unknown attempts on these nodes are blocked
-        hosts = dict(self.effects.hosts)
-        await self._run_until_written(lambda tx: launch.begin_reached(tx, self.site, ids, hosts, now=self.clock.now()))
+        self._run_effects(await self.read(lambda tx: node_states.nodes_to_check(tx, self.config)))
 
     async def close(self) -> None:
         """Close connections and threads; jobs go on running."""
-        await self.effects.close()
+        await self._platform.close()
         await self.job_watch.close()
-        if self._sessions is not None:
-            await self._sessions.close()
+        await self._sessions.close()
         await self.planning.close()
         await asyncio.to_thread(self._close_threads)
-        if self.own_fleet is not None:
-            await self.own_fleet.close()
+        await self._fleet.close()
 
     def _close_threads(self) -> None:
         self.readers.close()
@@ -402,18 +389,14 @@ class ServerCore:
         self._own_threads.shutdown(cancel_futures=True)
 
 
-def has_changes(decision: Decision) -> bool:
-    """Return whether a decision changes anything: an idle server must not write."""
-    return bool(
-        decision.starts
-        or decision.accept
-        or decision.refuse
-        or decision.kill
-        or decision.wake
-        or decision.events
-        or decision.predictions
-        or (decision.whole if decision.gone is None else decision.gone)
-    )
+def _periods(config: Config) -> dict[Periodic, float]:
+    """Return what is done every so many seconds, and how many."""
+    periods = {Periodic.WATCH: float(config.watch_frequency), Periodic.FORGET_REQUESTS: _FORGET_SECONDS}
+    if config.finaud_frequency:
+        periods[Periodic.CHECK_NODES] = config.finaud_frequency
+    if config.mail_recipient:
+        periods[Periodic.SEND_ALERTS] = ALERT_SECONDS
+    return periods
 
 
 def mark_file(state_dir: Path) -> MarkFile:
@@ -424,7 +407,3 @@ def mark_file(state_dir: Path) -> MarkFile:
 def _identity(database: Database) -> str:
     with database.read() as tx:
         return facts.get(tx, "identity") or ""
-
-
-def _no_fleet() -> NodeDirectory:
-    raise AssertionError("a core has a fleet")

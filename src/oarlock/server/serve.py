@@ -13,13 +13,14 @@ from pathlib import Path
 
 from oarlock.config import Config
 from oarlock.job import alerts
+from oarlock.job.reactor.steps import Periodic
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
 from oarlock.server import log_filter, loops
 from oarlock.server.accounts import warn_of_unknown_admins
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore, mark_file
-from oarlock.server.effects.alerts import PERIOD, AlertSender
+from oarlock.server.effects.alerts import AlertSender
 from oarlock.server.http import descriptors
 from oarlock.server.http.listen import serve_http
 from oarlock.server.planning.client import PlanningProcess, fork
@@ -35,7 +36,6 @@ _SWITCH_SECONDS = 0.0005
 """The switch interval of the interpreter lock. A step releases the lock at every SQL statement and must get it back:
 with Python's default of 5 ms, one busy reader makes each of these statements 5 ms longer."""
 
-_FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
 Listener = Callable[[ServerCore], Awaitable[None]]
 
 
@@ -169,21 +169,24 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(warn_of_unknown_admins(core.config.admins))
-            group.create_task(loops.process_reports(core))
-            group.create_task(loops.Scheduler(core).run())
-            group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))
-            core.to_forget.set()
-            group.create_task(loops.every(_FORGET_SECONDS, core.to_forget, core.forget_requests))
-            if core.config.finaud_frequency:
-                group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
             if core.config.mail_recipient:
                 await core.write(alerts.begin)
-                group.create_task(loops.every(PERIOD, asyncio.Event(), AlertSender(core).send_due))
+            core.reactor.request(Periodic.FORGET_REQUESTS)
+            group.create_task(loops.run(core, _periodic_steps(core)))
             if listen is not None:
                 group.create_task(_listening(listen, core))
             group.create_task(_until_stopped(core))
     except* _Stop:
         pass
+
+
+def _periodic_steps(core: ServerCore) -> loops.PeriodicSteps:
+    return {
+        Periodic.WATCH: core.watch,
+        Periodic.CHECK_NODES: core.check,
+        Periodic.FORGET_REQUESTS: core.forget_requests,
+        Periodic.SEND_ALERTS: AlertSender(core).send_due,
+    }
 
 
 def _refusal(group: BaseExceptionGroup[BaseException]) -> OarlockError | None:

@@ -26,10 +26,12 @@ Change = Callable[[Tx], list[Effect]]
 Now = Callable[[], float]
 """Returns the wall time; called when a transaction runs, which may be later than it was made."""
 
+AGAIN_SECONDS = 2.0
+"""Between two tries to write what must not be lost."""
+
 _FEW = 4
 _GATHERING = 3.0  # under load, reports are gathered this many times as long as the last transaction took
 _LONGEST_GATHERING = 0.03
-_AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
 class Reactor:
@@ -64,7 +66,8 @@ class Reactor:
     def receive(self, report: IncomingReport) -> None:
         """Keep a report for the next transaction."""
         self._reports.append(report)
-        self._wake()
+        if len(self._reports) == 1:  # the driver knows of the others, or is told when the transaction under way ends
+            self._wake()
 
     def connection_lost(self, node: str, *, now: float) -> None:
         """Note that a node cannot be reached; its jobs go on."""
@@ -197,7 +200,7 @@ class Reactor:
                 self._writing = False
                 if isinstance(error, DatabaseAway):
                     self._put_back(step)
-                    self._write_at = at.steady + _AGAIN_SECONDS
+                    self._write_at = at.steady + AGAIN_SECONDS
                 elif isinstance(step, ApplyReports) and not step.retry:
                     self._one_by_one.extend(step.reports)
             case QuickPass():

@@ -14,9 +14,6 @@ from oarlock.store.queries.events import EventRow
 
 log = logging.getLogger(__name__)
 
-PERIOD = 30.0
-"""Seconds between two looks: what happens meanwhile shares a mail."""
-
 _MOST = 200  # events in one mail
 _STOPPED = "  All queues were stopped; `oarnotify -E` starts them again.\n"
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from oarlock.config import Config
+from oarlock.job.reactor.nodes import Ping
 from oarlock.job.run.reports import IncomingReport, NodesWoken
 from oarlock.server.effects import programs
 
@@ -12,22 +13,19 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0  # between two looks at nodes that were woken
 
-Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
-"""Pings nodes; returns the reasons of those that do not answer."""
-
 
 class PowerCommands:
     """Wakes nodes and puts them to sleep. Which are being woken is kept in memory only."""
 
-    def __init__(self, config: Config, ask: Ask, queue_report: Callable[[IncomingReport], None]) -> None:
-        self._config, self._ask, self._queue_report = config, ask, queue_report
+    def __init__(self, config: Config, queue_report: Callable[[IncomingReport], None]) -> None:
+        self._config, self._queue_report = config, queue_report
         self._waking: set[str] = set()
 
     async def sleep(self, nodes: Sequence[str]) -> None:
         """Run the sleep command for nodes."""
         await self._run(self._config.scheduler_node_manager_sleep_cmd, nodes)
 
-    async def wake(self, nodes: Sequence[str]) -> None:
+    async def wake(self, nodes: Sequence[str], ping: Ping) -> None:
         """Wake nodes and wait for them; those that are being woken already are left out."""
         new = [name for name in nodes if name not in self._waking]
         if not new:
@@ -35,7 +33,7 @@ class PowerCommands:
         self._waking.update(new)
         try:
             await self._run(self._config.scheduler_node_manager_wake_up_cmd, new)
-            await self._await(new)
+            await self._await(new, ping)
         finally:
             self._waking.difference_update(new)
 
@@ -44,13 +42,13 @@ class PowerCommands:
         write_log = log.info if result.status == 0 else log.warning
         write_log("node manager ran", extra={"command": command[0], "nodes": nodes, "says": result.says})
 
-    async def _await(self, nodes: Sequence[str]) -> None:
+    async def _await(self, nodes: Sequence[str], ping: Ping) -> None:
         """Poll nodes; report each as soon as it answers, and the others at the timeout."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._config.scheduler_node_manager_wakeup_time
         left = list(nodes)
         while left:
-            silent = await self._ask(left)
+            silent = await ping(left)
             over = loop.time() >= end
             if len(silent) < len(left) or over:
                 self._queue_report(NodesWoken(frozenset(left) - silent.keys(), silent if over else {}))

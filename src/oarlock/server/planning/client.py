@@ -18,6 +18,7 @@ import msgspec
 
 from oarlock.config import Config
 from oarlock.job import quotas
+from oarlock.job.reactor.steps import QuickPass
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
 from oarlock.model.errors import OarlockError
@@ -28,11 +29,6 @@ from oarlock.store.queries import snapshot
 
 T = TypeVar("T")
 
-LEAST_DEPTH, MOST_DEPTH = 64, 512
-"""Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
-
-_LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in this many times the CPU time it takes
-_LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
 
 _SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
 
@@ -43,15 +39,13 @@ class PlannerGone(OarlockError):
     http_status = 503
 
 
-def plan(
-    database: Database, request: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache, arrays: bool = False
-) -> Decision:
-    """Read a snapshot of the first waiting jobs of each queue, and plan it; with `arrays`, those behind them, too."""
+def plan(database: Database, request: PlanRequest, step: QuickPass, *, memory: snapshot.SnapshotCache) -> Decision:
+    """Read a snapshot of the first waiting jobs of each queue, and plan it."""
     end = time.monotonic() + request.seconds
     window, now = request.karma_window, request.now
     with database.read() as tx:
         snapshot_read = schedule.read(
-            tx, request.how, karma_window=window, now=now, depth=depth, arrays=arrays, memory=memory
+            tx, request.how, karma_window=window, now=now, depth=step.depth, arrays=step.arrays, memory=memory
         )
     return schedule.decide(snapshot_read, request.how, now=now, out_of_time=lambda: time.monotonic() > end)
 
@@ -96,18 +90,6 @@ def fork() -> PlanningProcess:
     return PlanningProcess(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
 
 
-class QuickPass(NamedTuple):
-    """A quick pass: its decision, the CPU seconds it took, and whether all jobs that it planned start now.
-
-    `look_in`: seconds until the jobs behind those are due to be looked at, if this pass left them out.
-    """
-
-    decision: Decision
-    cost: float
-    all_start: bool
-    look_in: float | None = None
-
-
 class PlanningClient:
     """Plans the database as it is. The first `process` may be passed; later ones are started."""
 
@@ -116,8 +98,6 @@ class PlanningClient:
         self._how = schedule.plan_settings(config)
         self._process = process
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._depth = LEAST_DEPTH
-        self._look_at = 0.0  # when arrays behind the first jobs may be looked at again
         self._cache = snapshot.SnapshotCache()
         # Threads of its own: a pass must not wait for readers.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
@@ -129,32 +109,18 @@ class PlanningClient:
             self._how = msgspec.structs.replace(self._how, quotas=quotas.current(config))
         return PlanRequest(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
-    async def quick(self, now: int) -> QuickPass:
-        """Plan the first jobs of each queue (`left`: there are more)."""
-        arrays = time.monotonic() >= self._look_at
-        decision, cost = await self._off_the_loop(partial(self._plan_here, now, arrays=arrays))
-        if arrays and decision.left:
-            self._look_at = time.monotonic() + min(max(_LOOK_SHARE * cost, _LEAST_LOOK), _LONGEST_LOOK)
-        look_in = max(self._look_at - time.monotonic(), 0.0) if decision.left and not arrays else None
-        done = QuickPass(decision, cost, len(decision.starts) >= self._depth, look_in)
-        self._adapt_depth(len(decision.starts))
-        return done
+    async def quick(self, now: int, step: QuickPass) -> tuple[Decision, float]:
+        """Plan the first jobs of each queue (`left`: there are more); return the CPU seconds it took as well."""
+        return await self._off_the_loop(partial(self._plan_here, now, step))
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _adapt_depth(self, started: int) -> None:
-        """Choose the next depth; between the two bounds it stays, lest passes of one kind change it each time."""
-        if 2 * started > self._depth:
-            self._depth = min(2 * self._depth, MOST_DEPTH)
-        elif 4 * started < self._depth:
-            self._depth = max(self._depth // 2, LEAST_DEPTH)
-
-    def _plan_here(self, now: int, *, arrays: bool) -> tuple[Decision, float]:
+    def _plan_here(self, now: int, step: QuickPass) -> tuple[Decision, float]:
         began = time.thread_time()
         memory = self._cache
         self._cache = snapshot.SnapshotCache()  # a pass that fails must not leave a half-filled cache
-        decision = plan(self._database, self._request(now), depth=self._depth, memory=memory, arrays=arrays)
+        decision = plan(self._database, self._request(now), step, memory=memory)
         if not memory.is_full:
             self._cache = memory
         return decision, time.thread_time() - began
