@@ -13,6 +13,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job.cluster import queue_states
+from oarlock.job.reactor.steps import Periodic
 from oarlock.lang import request as requests
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
@@ -435,7 +436,7 @@ def test_a_server_forgets_answers_to_requests_of_days_ago(workspace, two_users):
             for request_id, at in (("old", now - REQUEST_SECONDS - 1), ("new", now - REQUEST_SECONDS + 3600)):
                 kept = {"user": "ada", "request_id": request_id, "verb": "v", "answer": "", "at": at}
                 await here.core.write(partial(user_records.remember_answer, **kept))
-            here.core.to_forget.set()
+            here.core.reactor.request(Periodic.FORGET_REQUESTS)
             keys = [("ada", "old"), ("ada", "new")]
             async with asyncio.timeout(40):
                 while len(answers := await here.core.read(lambda tx: user_records.answered_keys(tx, keys))) > 1:  # noqa: ASYNC110

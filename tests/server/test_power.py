@@ -52,11 +52,11 @@ async def test_a_node_that_is_being_woken_is_not_woken_again(site):
 
 @run_async
 async def test_node_managers_that_another_user_owns_are_not_run(site, caplog):
-    power, _ = _power(site, [[]])
+    power, _, wake = _power(site, [[]])
     for name in ("wake", "sleep"):
         os.chown(site / name, 4242, 4242)
     await power.sleep(["n1"])
-    await power.wake(["n1"])
+    await wake(["n1"])
     assert not (site / "slept").exists()
     assert not (site / "woken").exists()
     advice = [record.says.rpartition("`")[0].rpartition("`")[2] for record in caplog.records]

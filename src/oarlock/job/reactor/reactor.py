@@ -59,6 +59,7 @@ class Reactor:
         self._writing = False
         self._began = self._write_at = 0.0
         self._periods = dict(periods)
+        self._repeated: set[Periodic] = set()
         self._due_at: dict[Periodic, float | None] = {step: began + period for step, period in periods.items()}
 
     # What happens.
@@ -90,8 +91,10 @@ class Reactor:
         self._wake()
 
     def request(self, step: Periodic) -> None:
-        """Make a periodic step due now, unless it is under way."""
-        if self._due_at.get(step) is not None:
+        """Make a periodic step due now, or once more when it is under way."""
+        if self._due_at.get(step) is None:
+            self._repeated.add(step)
+        else:
             self._due_at[step] = 0.0
             self._wake()
 
@@ -180,7 +183,7 @@ class Reactor:
             case BeginLaunches():
                 self._writing = False
             case _:
-                self._due_at[step] = at.steady + self._periods[step]
+                self._end_periodic(step, at)
 
     def planned(self, step: QuickPass | WholePass, decision: Decision, at: Moment, *, cost: float) -> None:
         """Note that the decision of a pass was applied, and the CPU seconds that a quick one took."""
@@ -208,7 +211,11 @@ class Reactor:
             case WholePass():
                 self.passes.whole_ended(step, None, at)
             case _:
-                self._due_at[step] = at.steady + self._periods[step]
+                self._end_periodic(step, at)
+
+    def _end_periodic(self, step: Periodic, at: Moment) -> None:
+        self._due_at[step] = at.steady + (0.0 if step in self._repeated else self._periods[step])
+        self._repeated.discard(step)
 
     def _put_back(self, step: ApplyReports | BeginLaunches) -> None:
         if isinstance(step, BeginLaunches):
