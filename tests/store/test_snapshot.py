@@ -368,42 +368,74 @@ def test_a_memory_of_too_many_requests_is_full(tx: Tx):
         assert (len(memory.requests.shapes), memory.is_full) == (count, count > 2_000)
 
 
+def agree(tx: Tx, memory: snapshot.SnapshotCache, depth: int | None = None) -> Snapshot:
+    """Read with a memory, and compare that with what a reader without one reads."""
+    plain, remembered = (
+        snapshot.read(tx, karma_window=HOUR, now=NOW, depth=depth, memory=one).snapshot for one in (None, memory)
+    )
+    kept = remembered.shapes
+    assert [
+        [(kept[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in remembered.waiting
+    ] == [[(plain.shapes[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in plain.waiting]
+    without = [replaced(job, choices=()) for job in remembered.waiting]
+    assert without == [replaced(job, choices=()) for job in plain.waiting]
+    assert replaced(remembered, waiting=(), shapes=()) == replaced(plain, waiting=(), shapes=())
+    return remembered
+
+
 @pytest.mark.parametrize("depth", [None, 5])
 def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx, depth: int | None):
     memory = snapshot.SnapshotCache()
-
-    def agree() -> Snapshot:
-        plain, remembered = (
-            snapshot.read(tx, karma_window=HOUR, now=NOW, depth=depth, memory=one).snapshot for one in (None, memory)
-        )
-        kept = remembered.shapes
-        assert [
-            [(kept[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in remembered.waiting
-        ] == [
-            [(plain.shapes[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in plain.waiting
-        ]
-        without = [replaced(job, choices=()) for job in remembered.waiting]
-        assert without == [replaced(job, choices=()) for job in plain.waiting]
-        assert replaced(remembered, waiting=(), shapes=()) == replaced(plain, waiting=(), shapes=())
-        return remembered
-
     numbers = add_nodes(tx, ["a", "b"])
     first, second = (add_job(tx, asked) for asked in ("/core=1,walltime=1", "/core=2,walltime=1"))
-    before = agree()
+    before = agree(tx, memory, depth)
     third = add_job(tx, "/core=2,walltime=3", after=(second.id,))
-    after = agree()
+    after = agree(tx, memory, depth)
     assert after.resources is before.resources
     assert [one is other for one, other in zip(before.waiting, after.waiting, strict=False)] == [True, True]
     assert after.shapes == before.shapes
     run(tx, first, numbers[:1])
     step(tx, second, S.HOLD)
-    changed = agree()
+    changed = agree(tx, memory, depth)
     assert [job.job_id for job in changed.waiting] == [third.id]
     assert changed.shapes == before.shapes  # so that numbers stay what they are
     resources.set_state(tx, numbers[1:2], ResourceState.SUSPECTED, at=NOW)
     shapes.set_walltimes(tx, {choice(tx, third): 77})
-    later = agree()
+    later = agree(tx, memory, depth)
     assert later.resources is not after.resources
     assert later.waiting[0].choices[0].walltime == 77
     properties.add(tx, "gpu_model", str)
-    agree()
+    agree(tx, memory, depth)
+
+
+def test_of_a_long_queue_what_is_new_is_read_and_what_waits_is_remembered(tx: Tx):
+    memory, cores = snapshot.SnapshotCache(), add_nodes(tx, ["a", "b"])
+    first, *_, last = new_jobs.add(tx, [new(types=("deploy",)) for _ in range(1_100)])
+    dependent = add_job(tx, after=(first.id,))
+    reserved = add_job(tx, reservation=Reservation.TO_SCHEDULE, start=NOW + 500)
+    before = agree(tx, memory)
+    launched = run(tx, last, cores[:1], until=S.LAUNCHING)
+    step(tx, structs.replace(reserved, reservation=Reservation.SCHEDULED), S.TO_ACK_RESERVATION)
+    step(tx, first, S.ERROR)
+    added = add_job(tx, "/core=2,walltime=3", types=("besteffort",))
+    after = agree(tx, memory)
+    assert [job.job_id for job in after.waiting[-2:]] == [dependent.id, added.id]
+    assert [job.after for job in after.waiting[-2:]] == [(Dependency(first.id, S.ERROR, None),), ()]
+    assert after.waiting[0] is before.waiting[1]
+    jobs.unassign(tx, [launched.assigned])
+    step(tx, structs.replace(launched, assigned=0, start=0), S.WAITING)
+    assert last.id in [job.job_id for job in agree(tx, memory).waiting]
+    properties.add(tx, "gpu_model", str)
+    agree(tx, memory)
+
+
+def test_what_was_changed_by_hand_in_a_long_queue_is_read_within_ten_minutes(tx: Tx):
+    memory, _ = snapshot.SnapshotCache(), add_nodes(tx, ["a"])
+    new_jobs.add(tx, [new() for _ in range(1_000)])
+
+    def projects(now: int) -> set[str]:
+        return {job.project for job in snapshot.read(tx, karma_window=HOUR, now=now, memory=memory).snapshot.waiting}
+
+    assert projects(NOW) == {"default"}
+    tx.execute(update(tables.jobs).values(project="other"))
+    assert [projects(NOW + seconds) for seconds in (1, 599, 600)] == [{"default"}, {"default"}, {"other"}]

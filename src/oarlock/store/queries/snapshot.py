@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import Select, and_, bindparam, case, func, literal_column, or_, select
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
@@ -30,6 +31,8 @@ from oarlock.store.tables import (
 
 _RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
 _MOST_SHAPES = 2_000
+_MANY = 1_000  # waiting jobs from which on only new ones are read
+_TRUSTED_SECONDS = 600  # for so long: somebody may have changed the database by hand
 _MOST_ARRAYS, _LEAST_MEMBERS = 256, 4  # behind the first jobs of a queue; the latter on average
 _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
 
@@ -50,6 +53,7 @@ class SnapshotCache:
     requests: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
     waiting: dict[int, tuple[tuple[Any, ...], WaitingJob]] = field(default_factory=dict)
     table: properties.ResourceTableCache = field(default_factory=properties.ResourceTableCache)
+    read_at: int = 0  # when the rows of all waiting jobs were last read
 
     @property
     def is_full(self) -> bool:
@@ -83,26 +87,28 @@ def read(
     if head is not None and depth is not None and arrays and not rules and _can_pass_over(tx, served):
         unread = _array_firsts(tx, served, depth)
         head = sorted({*head, *unread})
-    live, promised = _live(tx, head), _promised(tx)
-    requested = _requests(tx, head, types, None if memory is None else memory.requests)
+    to_read, cached = _divide(tx, head, None if unread else memory, types, now)
+    live, promised = _live(tx, to_read), _promised(tx)
+    requested = _requests(tx, to_read, types, None if memory is None else memory.requests)
     places = {**_held(tx, live, now), **promised}
-    kinds, after = _types(tx), _dependencies(tx)
-    waiting = [
+    kinds, after = _types(tx, None if to_read is None else [row.job_id for row in live]), _dependencies(tx)
+    rows_read = [
         (row, tuple(requested.choices[number]), kinds.get(number, ()), after.get(number, ()), unread.get(number, 0))
         for row in live
         if (number := row.job_id) in requested.choices and number not in promised
     ]
     placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
+    waiting = _all_waiting(rows_read, cached, after, memory)
     snapshot = Snapshot(
         resources=properties.read_resource_table(tx, types, order, None if memory is None else memory.table),
         queues=tuple(served),
         shapes=tuple(requested.shapes),
-        waiting=_all_waiting(waiting, memory),
+        waiting=waiting,
         placed=tuple(placed),
         usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
         quotas=rules,
         windows=tuple(administration.maintenance_windows(tx, types, now=now)),
-        recent=stored_accounting.recent_runs(tx, {row.job_user for row in live})
+        recent=stored_accounting.recent_runs(tx, {job.user for job in waiting} | {job.user for job in placed})
         if any(queue.predicts for queue in served)
         else {},
         promised=_kept_dates(tx, served),
@@ -110,6 +116,28 @@ def read(
     broken = tuple((number, why) for number, why in sorted(requested.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
     return SnapshotRead(snapshot, broken, left)
+
+
+def _divide(
+    tx: Tx, head: Sequence[int] | None, memory: SnapshotCache | None, types: Mapping[str, type], now: int
+) -> tuple[Sequence[int] | None, list[int]]:
+    """Divide the waiting jobs, all or the `head`, into those to be read (None: all) and those that the cache has.
+
+    What a job asked for does not change while it waits, but for the answer to a reservation and the states of the jobs
+    it waits for, so a long queue is read once, and then only what is new in it.
+    """
+    if memory is None or len(memory.waiting) < _MANY or not _is_trusted(memory, types, now):
+        if memory is not None:
+            memory.read_at = now
+        return head, []
+    numbers = list(tx.execute(_WAITS).scalars()) if head is None else head
+    to_read = {number for number in numbers if number not in memory.waiting} | set(tx.execute(_DATED).scalars())
+    return sorted(to_read), [number for number in numbers if number not in to_read]
+
+
+def _is_trusted(memory: SnapshotCache, types: Mapping[str, type], now: int) -> bool:
+    """Return whether cached jobs are recent enough, and were read for resources with the same columns."""
+    return memory.requests.types == types and memory.read_at <= now < memory.read_at + _TRUSTED_SECONDS
 
 
 def _requests(
@@ -310,17 +338,35 @@ def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> PlacedJob:
     )
 
 
-def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) -> tuple[WaitingJob, ...]:
-    """Build the waiting jobs; those whose rows did not change are taken from the cache."""
+def _all_waiting(
+    rows: Sequence[tuple[Any, ...]],
+    cached: Sequence[int],
+    after: Mapping[int, tuple[Dependency, ...]],
+    memory: SnapshotCache | None,
+) -> tuple[WaitingJob, ...]:
+    """Build the waiting jobs; those that are cached, or whose rows did not change, are taken from the cache."""
     if memory is None:
-        return tuple([_waiting(*parts) for parts in read])
-    before_by_job, memory.waiting = memory.waiting, {}
-    for row, *others in read:
+        return tuple([_waiting(*parts) for parts in rows])
+    before_by_job, entries = memory.waiting, {}
+    for row, *others in rows:
         parts = (tuple(row), *others)
         before = before_by_job.get(row.job_id)
         same = before is not None and before[0] == parts
-        memory.waiting[row.job_id] = before if before is not None and same else (parts, _waiting(row, *others))
+        entries[row.job_id] = before if before is not None and same else (parts, _waiting(row, *others))
+    for number in cached:
+        entries[number] = _with_dependencies(before_by_job[number], after.get(number, ()))
+    memory.waiting = dict(sorted(entries.items())) if rows and cached else entries
     return tuple([job for _, job in memory.waiting.values()])
+
+
+def _with_dependencies(
+    entry: tuple[tuple[Any, ...], WaitingJob], after: tuple[Dependency, ...]
+) -> tuple[tuple[Any, ...], WaitingJob]:
+    parts, job = entry
+    if job.after == after:
+        return entry
+    row, choices, types, _, unread = parts
+    return (row, choices, types, after, unread), replace(job, after=after)
 
 
 def _waiting(
@@ -342,9 +388,11 @@ def _waiting(
     )
 
 
-def _types(tx: Tx) -> dict[int, tuple[str, ...]]:
-    """Read the types of all live jobs."""
-    return _grouped(tx.execute(_TYPES))
+def _types(tx: Tx, ids: Sequence[int] | None) -> dict[int, tuple[str, ...]]:
+    """Read the types of live jobs: of these, or of all."""
+    if ids is None:
+        return _grouped(tx.execute(_TYPES))
+    return _grouped(tx.execute(_types_of(tx.dialect.name), bind_ids(tx, ids)))
 
 
 _TYPES = (
@@ -352,6 +400,11 @@ _TYPES = (
     .where(job_types.c.type_index == literal_column("'CURRENT'"))
     .order_by(job_types.c.job_type_id)
 )
+
+
+@cache
+def _types_of(engine: str) -> Select[Any]:
+    return _TYPES.where(id_in(engine, job_types.c.job_id))
 
 
 def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
