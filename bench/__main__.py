@@ -17,14 +17,14 @@ def main(arguments: list[str]) -> int:
     only = arguments[0].removeprefix("ONLY=") if arguments else ""
     outcomes: list[Outcome] = [*discover()]
     for broken in outcomes:
-        print(broken.told())
+        print(broken.full_text())
     figures = chosen(only)
     if only and not figures:
         print(f"There is no figure named {only}; there are: {', '.join(FIGURES) or 'none yet'}.", file=sys.stderr)
         return 2
     for asked in figures:
         outcomes.append(outcome := measured(asked))
-        print(outcome.told(), flush=True)
+        print(outcome.full_text(), flush=True)
     write(outcomes, RESULTS)
     return 0 if all_hold(outcomes) else 1
 

@@ -51,7 +51,7 @@ class Result:
         """Whether the target is reached."""
         return self.value <= self.target if self.better == "lower" else self.value >= self.target
 
-    def told(self) -> str:
+    def full_text(self) -> str:
         """Give the line that a person reads."""
         sign = "≤" if self.better == "lower" else "≥"
         verdict = "holds" if self.holds else "MISSED"
@@ -70,7 +70,7 @@ class Unmeasured:
     name: str
     why: str
 
-    def told(self) -> str:
+    def full_text(self) -> str:
         """Give the line that a person reads."""
         return f"{self.name:<36} {'–':>20}   not measured: {self.why}"
 

@@ -1,4 +1,4 @@
-"""Refuse words that hide what a thing is: in docstrings, names of variables and names of classes below `src/`.
+"""Refuse words that hide what a thing is: in docstrings and in names of variables, functions and classes below `src/`.
 
 The glossary (docs/glossary.md) has the words to use instead. `ALLOWED` counts what is left from before the rule; a
 count may only fall: where fewer are left than it says, the number here has to follow. Standard library only.
@@ -17,7 +17,7 @@ ALLOWED: Mapping[str, int] = {}
 
 
 def breaches(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the place of every banned opening and variable in one file.
+    """Yield the kind and the place of every banned opening, function and variable in one file.
 
     Fields of a class are left alone: they are names on the wire or in a table.
     """
@@ -25,6 +25,8 @@ def breaches(path: str, text: str) -> Iterator[tuple[str, str]]:
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     fields = {id(item.target) for node in classes for item in node.body if isinstance(item, ast.AnnAssign)}
     for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.strip("_") in VARIABLES:
+            yield "function", f"{path}:{node.lineno}: a function is called `{node.name}`"
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             opening = (ast.get_docstring(node) or "").split(" ", 1)[0]
             if opening in OPENINGS:

@@ -13,13 +13,16 @@ class Asked:
         """Return it."""
         found = [one for one in told]
         return found
+
+    async def _told(self): ...
 '''
 
 
-def test_banned_openings_and_variables_are_named_with_their_place():
+def test_banned_openings_and_names_are_listed_with_their_place():
     assert sorted(voice.breaches("a.py", TEXT)) == [
         ("docstring", "a.py:1: a docstring begins with `Give`"),
         ("docstring", "a.py:3: a docstring begins with `Say`"),
+        ("function", "a.py:13: a function is called `_told`"),
         ("variable", "a.py:10: a variable is called `found`"),
         ("variable", "a.py:10: a variable is called `one`"),
         ("variable", "a.py:8: a parameter is called `told`"),

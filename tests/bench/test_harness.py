@@ -37,9 +37,9 @@ def test_a_target_holds_on_its_good_side(value, better, holds):
 
 def test_a_line_tells_the_name_the_value_the_target_and_the_verdict():
     missed = Result("snapshot", 1.23456, "s", 1, "lower")
-    assert missed.told().split() == ["snapshot", "1.235", "s", "target", "≤", "1", "s", "MISSED"]
+    assert missed.full_text().split() == ["snapshot", "1.235", "s", "target", "≤", "1", "s", "MISSED"]
     held = Result("moves", 250000, "rows/s", 100000, "higher")
-    assert held.told().split() == ["moves", "250,000", "rows/s", "target", "≥", "100,000", "rows/s", "holds"]
+    assert held.full_text().split() == ["moves", "250,000", "rows/s", "target", "≥", "100,000", "rows/s", "holds"]
 
 
 def test_what_cannot_be_measured_is_told_in_one_line_and_counts_as_missed():
@@ -48,7 +48,7 @@ def test_what_cannot_be_measured_is_told_in_one_line_and_counts_as_missed():
 
     outcome = measured(Figure("snapshot", "s", 1, "lower", broken))
     assert outcome == Unmeasured("snapshot", "RuntimeError: no database")
-    assert "not measured: RuntimeError: no database" in outcome.told()
+    assert "not measured: RuntimeError: no database" in outcome.full_text()
     assert not all_hold([Result("parse", 1, "µs", 10, "lower"), outcome])
 
 

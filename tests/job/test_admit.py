@@ -25,7 +25,7 @@ def submitter(tx: Tx) -> Submitter:
 def test_a_refusal_names_the_rule_and_its_file(submitter: Submitter):
     with pytest.raises(RefusedByRule) as refusal:
         submitter.submit(queue="admin")
-    assert refusal.value.told() == (
+    assert refusal.value.full_text() == (
         "[ADMISSION RULE] Only members of the group admin can submit jobs in the admin queue.\n"
         "  So says 04-admin-queue.toml, rule `admin queue`."
     )

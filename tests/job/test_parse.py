@@ -227,6 +227,6 @@ def test_whatever_is_sent_a_submission_or_a_refusal_of_ours_comes_out(body):
         made = taken(body)
     except errors.OarlockError as refusal:
         made = refusal
-    assert isinstance(made, Submission) or made.told()
+    assert isinstance(made, Submission) or made.full_text()
     if isinstance(made, Submission) and made.environment:
         assert json.loads(made.environment) == body["environment"]

@@ -52,7 +52,7 @@ def test_what_is_no_time_is_refused_at_its_place(text, at, expected):
 def test_the_refusal_shows_the_place_and_the_way_out():
     with pytest.raises(BadDuration) as refusal:
         duration.parse("1:2:3:4")
-    assert refusal.value.told() == (
+    assert refusal.value.full_text() == (
         "`1:2:3:4` is not a walltime: expected hours, hours:minutes or hours:minutes:seconds.\n"
         "  1:2:3:4\n"
         "       ^\n"

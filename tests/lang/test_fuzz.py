@@ -75,7 +75,7 @@ def refusal_of(name: str, text: str) -> OarlockError | None:
 @given(text=any_text | mutated())
 def test_nothing_but_a_refusal_of_ours_comes_out(name, text):
     refusal = refusal_of(name, text)
-    assert refusal is None or refusal.told()
+    assert refusal is None or refusal.full_text()
     if isinstance(refusal, SyntaxRefused):
         assert refusal.text in f"#OAR {text}"
         assert 0 <= refusal.at <= len(refusal.text)

@@ -54,7 +54,7 @@ def test_every_refusal_of_the_pages_is_given_word_for_word(attempt, block):
     text, answer = block.split("\n", 1)
     with pytest.raises(OarlockError) as refusal:
         attempt(text)
-    assert refusal.value.told() == answer.rstrip("\n")
+    assert refusal.value.full_text() == answer.rstrip("\n")
 
 
 def test_the_pages_have_examples_of_every_kind():

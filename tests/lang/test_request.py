@@ -150,7 +150,7 @@ def test_a_bad_walltime_is_shown_in_the_whole_request(walltime, at):
 def test_the_picture_has_the_caret_under_the_mistake():
     with pytest.raises(BadCount) as refusal:
         request.parse(["/nodes=2/core=1.5,walltime=2"])
-    assert refusal.value.told() == (
+    assert refusal.value.full_text() == (
         "`1.5` resources cannot be asked for: "
         "expected a whole number from 1 to 2147483647, ALL, BEST or BESTHALF.\n"
         "  /nodes=2/core=1.5,walltime=2\n"

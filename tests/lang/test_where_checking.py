@@ -53,7 +53,7 @@ def test_a_condition_that_fits_is_left_as_it_is(tree):
 def test_an_unknown_column_is_refused_with_what_was_probably_meant(text, told):
     with pytest.raises(UnknownProperty) as refusal:
         checked(text)
-    assert refusal.value.told() == told
+    assert refusal.value.full_text() == told
 
 
 def test_of_many_columns_only_the_first_are_listed():
@@ -88,7 +88,7 @@ def test_a_column_that_differs_only_in_capitals_loses_to_the_exact_one():
 def test_values_of_another_type_are_refused(text, told):
     with pytest.raises(TypesDiffer) as refusal:
         checked(text)
-    assert refusal.value.told() == told
+    assert refusal.value.full_text() == told
 
 
 def test_the_columns_of_a_condition_are_all_found():

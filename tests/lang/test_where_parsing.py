@@ -150,7 +150,7 @@ def test_a_habit_from_elsewhere_is_answered_with_what_is_written_here(text, hint
 
 
 def test_the_picture_has_the_caret_under_the_mistake():
-    assert refused("gpu = 'YES' AND mem == 64").told() == (
+    assert refused("gpu = 'YES' AND mem == 64").full_text() == (
         "Cannot read the condition at `==`: expected a comparison (= != < <= > >=).\n"
         "  gpu = 'YES' AND mem == 64\n"
         "                      ^\n"

@@ -20,7 +20,7 @@ def test_a_waiting_job_may_be_held():
 def test_a_refused_move_says_what_is_what_was_asked_and_what_is_possible():
     with pytest.raises(IllegalMove) as refused:
         move(job(JobState.HOLD), JobState.RUNNING, at=100, why="")
-    assert refused.value.told() == (
+    assert refused.value.full_text() == (
         "Job 7 is Hold; it cannot become Running.\n  A job that is Hold can become Error, Waiting."
     )
 

@@ -61,7 +61,7 @@ def test_a_password_is_taken_only_from_a_private_file(tmp_path):
     with pytest.raises(SecretExposed, match=r"holds a password \(DB_BASE_PASSWD\)") as refused:
         loaded(tmp_path, "s3cret", mode=0o644)
     assert f"{KEY}=file:/path/to/it" in refused.value.hint
-    assert "s3cret" not in refused.value.told()
+    assert "s3cret" not in refused.value.full_text()
 
 
 def test_no_secret_is_no_secret(tmp_path):

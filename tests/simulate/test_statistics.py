@@ -21,7 +21,7 @@ def test_waits_slowdowns_use_and_dates():
     assert (found.jobs, found.makespan, found.mean_wait, found.max_wait) == (3, 75, (55 + 60) / 3, 60)
     assert found.bounded_slowdown == pytest.approx((1 + 6.5 + 6.5) / 3)
     assert found.utilisation == 1
-    assert found.prediction == StartPredictions(told=2, mean_error=-40, mean_absolute_error=40, late=0)
+    assert found.prediction == StartPredictions(dated=2, mean_error=-40, mean_absolute_error=40, late=0)
     assert [(user.user, user.jobs) for user in found.users] == [("b", 2), ("a", 1)]
 
 

@@ -198,7 +198,7 @@ def test_another_kind_of_database_is_refused():
 def test_a_server_that_does_not_answer_is_named_without_its_password():
     with pytest.raises(DatabaseRefused, match=r"postgresql://oar:\*\*\*@127.0.0.1:1/oar cannot be used") as refused:
         open_database("postgresql://oar:secret@127.0.0.1:1/oar")
-    assert "secret" not in refused.value.told()
+    assert "secret" not in refused.value.full_text()
 
 
 def test_sqlite_is_durable_and_keeps_its_references(sqlite_path: Path):

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = options().parse_args(arguments)
         parsed.run(parsed)
     except OarlockError as refused:
-        show_text(f"oarlock: {refused.told()}", file=sys.stderr)
+        show_text(f"oarlock: {refused.full_text()}", file=sys.stderr)
         return REFUSED
     except RequestRefused as refused:
         show_text(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)

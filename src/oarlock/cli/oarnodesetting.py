@@ -177,12 +177,12 @@ def _tell_properties(properties: dict[str, Any], updated: dict[str, int], out: C
 
 
 def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: CommandOutput) -> None:
-    answer = _asked(lambda: client.set_properties({"properties": properties} | chosen), chosen, properties)
+    answer = _wanted(lambda: client.set_properties({"properties": properties} | chosen), chosen, properties)
     _refuse_nothing(answer["resource_ids"], chosen)
     _tell_properties(properties, answer["updated"], out)
 
 
-def _asked(ask: Callable[[], Any], chosen: dict[str, Any], properties: dict[str, Any]) -> Any:
+def _wanted(ask: Callable[[], Any], chosen: dict[str, Any], properties: dict[str, Any]) -> Any:
     """Ask the server. A condition that cannot be used chooses nothing: OAR has one exit code for both."""
     try:
         return ask()
@@ -205,7 +205,7 @@ def _set_state(
 ) -> list[int]:
     now = parsed.given("no_wait")
     restore = {"end_maintenance": True} if _switch(parsed, "maintenance") is False else {}
-    answer = _asked(lambda: client.set_state({"state": state, "now": now} | restore | chosen), chosen, {})
+    answer = _wanted(lambda: client.set_state({"state": state, "now": now} | restore | chosen), chosen, {})
     _refuse_nothing(answer["resource_ids"], chosen)
     ids: list[int] = answer["resource_ids"]
     what, names = ("node", chosen["nodes"]) if "nodes" in chosen else ("resource", ids)

@@ -15,7 +15,7 @@ class OarlockError(Exception):
         super().__init__(sentence)
         self.hint = hint
 
-    def told(self) -> str:
+    def full_text(self) -> str:
         """Return the sentence with its way out, as a terminal shows it."""
         return f"{self}\n  {self.hint}" if self.hint else str(self)
 

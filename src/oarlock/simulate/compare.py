@@ -84,9 +84,9 @@ class Comparison:
             if find_policy(policy) is None:
                 raise UnknownReplayPolicy(policy)
         adapted = fitted(trace, self.site)
-        return [self._one(adapted, policy, progress) for policy in policies]
+        return [self._result_of(adapted, policy, progress) for policy in policies]
 
-    def _one(self, trace: Trace, policy: str, progress: Progress) -> PolicyResult:
+    def _result_of(self, trace: Trace, policy: str, progress: Progress) -> PolicyResult:
         ran = self._replayed(trace, policy, partial(progress, policy))
         return PolicyResult(policy, ran, self._measured(ran, trace), self._shaken(trace, policy, progress))
 

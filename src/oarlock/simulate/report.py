@@ -33,7 +33,7 @@ _ROWS: Sequence[Row] = (
     ("utilisation", lambda result: f"{100 * result.measures.utilisation:.2f} %"),
     ("makespan", lambda result: span(result.measures.makespan)),
     ("fairness of users", lambda result: f"{result.measures.fairness:.3f}"),
-    ("told a date first", lambda result: f"{result.measures.prediction.told:,}"),
+    ("told a date first", lambda result: f"{result.measures.prediction.dated:,}"),
     ("error of that date", lambda result: span(result.measures.prediction.mean_absolute_error)),
     ("started later than told", lambda result: f"{result.measures.prediction.late:,}"),
     ("energy, always on", lambda result: f"{result.measures.energy.always_on_kwh:,.0f} kWh"),

@@ -31,7 +31,7 @@ class StartPredictions:
     `mean_error` is start minus date: above 0 they began later than told.
     """
 
-    told: int
+    dated: int
     mean_error: float
     mean_absolute_error: float
     late: int
@@ -125,7 +125,7 @@ def _predictions(ran: Sequence[ReplayedJob]) -> StartPredictions:
     errors = [job.start - job.foreseen for job in ran if job.foreseen is not None]
     count = len(errors) or 1
     return StartPredictions(
-        told=len(errors),
+        dated=len(errors),
         mean_error=sum(errors) / count,
         mean_absolute_error=sum(map(abs, errors)) / count,
         late=sum(error > 0 for error in errors),

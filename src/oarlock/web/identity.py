@@ -91,7 +91,7 @@ class AccountDirectory:
     async def _look_up(self, key: int | str) -> UserAccount | None:
         try:
             loop = asyncio.get_running_loop()
-            account = await loop.run_in_executor(self._threads, _found, key)
+            account = await loop.run_in_executor(self._threads, _account_of, key)
         finally:
             del self._under_way[key]
         if account is None:
@@ -106,7 +106,7 @@ class AccountDirectory:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _found(key: int | str) -> UserAccount | None:
+def _account_of(key: int | str) -> UserAccount | None:
     try:
         user = pwd.getpwuid(key) if isinstance(key, int) else pwd.getpwnam(key)
     except (KeyError, ValueError):

@@ -71,7 +71,7 @@ def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAtte
     new = [attempt for attempt in lost if attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before]
     attempts.add_unknown(unit.tx, [_dated(attempt, unit.now) for attempt in new])
     for attempt in new:
-        unit.event(EventType.UNKNOWN_JOB_FOUND, _found(attempt), None, (node,))
+        unit.event(EventType.UNKNOWN_JOB_FOUND, _unknown_text(attempt), None, (node,))
     for attempt in lost:
         _discard_or_end(unit, attempt)
     there = {(attempt.job, attempt.attempt, attempt.tag) for attempt in lost if attempt.alive}
@@ -119,7 +119,7 @@ def _named(attempt: UnknownAttempt) -> str:
     return f"job {attempt.job} (attempt {attempt.attempt}{whose}; {signed}) on {attempt.node}"
 
 
-def _found(attempt: UnknownAttempt) -> str:
+def _unknown_text(attempt: UnknownAttempt) -> str:
     return (
         f"{_named(attempt)} runs, and this database does not know it; its resources are held until it ends. "
         "`oarlock unknown list` shows it, `oarlock unknown end NUMBER` ends it."

@@ -66,10 +66,10 @@ def _check_week(periods: list[QuotaPeriod], *, covered: bool) -> None:
     edges = [(0, 0), *spans, (week.WEEK, week.WEEK)]
     for (_, end), (begin, _) in pairwise(edges):
         if begin < end:
-            raise BadQuotas(f"Two periods speak of {week.told(begin)}.", hint="Let one end where the other begins.")
+            raise BadQuotas(f"Two periods speak of {week.spelled(begin)}.", hint="Let one end where the other begins.")
         if begin > end and not covered:
             raise BadQuotas(
-                f"No period speaks of {week.told(end)}.",
+                f"No period speaks of {week.spelled(end)}.",
                 hint='Add one, a line ["* * * *", "rules"] for the rest of the week, or a set called `quotas`.',
             )
 

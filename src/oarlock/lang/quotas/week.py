@@ -29,7 +29,7 @@ def periods(text: str, name: str) -> list[QuotaPeriod]:
     return [QuotaPeriod(day, begin, end, name) for day in _days(words[1], text)]
 
 
-def told(second: int) -> str:
+def spelled(second: int) -> str:
     """Write an instant of the week: mon 08:00."""
     minutes = second % DAY // 60
     return f"{_DAYS[second // DAY % 7]} {minutes // 60:02}:{minutes % 60:02}"

@@ -283,9 +283,9 @@ def _check_value(name: str, value: Value, kind: type) -> None:
     column = resources.c.get(name)
     if value is None:
         if column is not None and not column.nullable:
-            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_one(kind)}.")
+            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_example_of(kind)}.")
     elif not isinstance(value, kind):
-        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.", hint=f"Give {_one(kind)}.")
+        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.", hint=f"Give {_example_of(kind)}.")
     elif column is not None and value not in (words := column.info.get("words", (value,))):
         raise BadPropertyValue(f"`{name}` cannot be '{short(str(value))}'.", hint=f"It is one of {', '.join(words)}.")
     elif isinstance(value, str) and (len(value) > properties.LONGEST_TEXT or "\0" in value):
@@ -303,7 +303,7 @@ def _kind(kind: type) -> str:
     return "texts" if kind is str else "integers"
 
 
-def _one(kind: type) -> str:
+def _example_of(kind: type) -> str:
     return "a text" if kind is str else "a whole number"
 
 
