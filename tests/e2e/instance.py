@@ -56,9 +56,12 @@ class Instance:
         self.state.mkdir()
         place = address or self.state / "oarlock.db"
         self.database = open_database(place, create=True, marker=self.state / "oarlock.db.created")
+        self.database.write(lambda tx: self._add(tx, cores))
+
+    def _add(self, tx: Any, cores: int) -> None:
+        """Add the resources of the nodes."""
         cpus = sorted(os.sched_getaffinity(0))  # a real node refuses CPU numbers that it does not have
-        now = int(time.time())
-        self.database.write(lambda tx: add_nodes(tx, self.nodes, cores=cores, cpus=cpus, at=now))
+        add_nodes(tx, self.nodes, cores=cores, cpus=cpus, at=int(time.time()))
 
     def start(self) -> None:
         """Start the server. Jobs are submitted before: from then on it alone writes to the database."""
