@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from tests.bed import accounts
 from tests.e2e.instance import instance
 
 _NUMBERS = itertools.count()
@@ -27,3 +28,28 @@ def address(request):
     url = postgres.make(template="template0")
     yield url
     postgres.drop(url)
+
+
+@pytest.fixture(scope="module")
+def users():
+    """Two accounts with a shell that people use."""
+    names = tuple(f"oarin{os.getpid() % 100000}{letter}" for letter in "ab")
+    with accounts(shell="/bin/bash", names=names) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shop(shared_workspace, users):
+    """An instance that serves, for all tests of a module that leave it as it was."""
+    more = {"COSYSTEM_HOSTNAME": "127.0.0.1", "SESSIONS_PER_USER": 8}
+    with instance(shared_workspace, users[0], f"i{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
+        made.serve()
+        yield made
+
+
+@pytest.fixture
+def own(workspace, users):
+    """An instance that serves, for tests that kill it."""
+    with instance(workspace, users[0], f"i{os.getpid()}x{next(_NUMBERS)}n", nodes=1) as made:
+        made.serve()
+        yield made

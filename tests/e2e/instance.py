@@ -72,6 +72,11 @@ class Instance:
                 stderr=log,
             )
 
+    def serve(self) -> None:
+        """Start the server, and wait until it listens."""
+        self.start()
+        self.until((self.state / "server.sock").exists)
+
     def kill(self) -> None:
         """End the server as a power cut would."""
         assert self.process is not None

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import pwd
@@ -12,15 +13,32 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from oarlock.client import Client
+from oarlock.node.wire.stream import (
+    CONTROL,
+    DATA,
+    EXIT,
+    LENGTH_BYTES,
+    STDERR,
+    STDOUT,
+    ResumableReceiver,
+    ResumableSender,
+    decode_length,
+    encode_frame,
+    encode_message,
+)
 from tests.e2e.instance import SOURCE, Instance
 
 _OARSUB = "import sys; from oarlock.cli.oarsub import main; sys.exit(main())"
 SECONDS = 30.0
 
 
-def command_of(site: Instance, user: str, *words: str, **options: object) -> "subprocess.Popen[bytes]":
+def command_of(
+    site: Instance, user: str, *words: str, variables: Mapping[str, str] | None = None, **options: object
+) -> "subprocess.Popen[bytes]":
     """Start `oarsub` as a user, in the home directory of the instance."""
     account = pwd.getpwnam(user)
     environment = {
@@ -30,6 +48,7 @@ def command_of(site: Instance, user: str, *words: str, **options: object) -> "su
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(SOURCE),
         "OARLOCK_SERVER": str(site.state / "server.sock"),
+        **(variables or {}),
     }
     return subprocess.Popen(
         [sys.executable, "-c", _OARSUB, *words],
@@ -132,11 +151,100 @@ def terminal(site: Instance, user: str, *words: str, size: tuple[int, int] = (24
         made.close()
 
 
-def piped(site: Instance, user: str, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+def piped(
+    site: Instance, user: str, *words: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
     """Run `oarsub` without a terminal; give its exit code, output and error output."""
-    process = command_of(site, user, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = command_of(site, user, *words, variables=variables, **pipes)
     out, err = process.communicate(stdin, timeout=SECONDS)
     return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def seen_as(user: str) -> Iterator[None]:
+    """Connect as a user: the kernel says to a server who did."""
+    os.seteuid(pwd.getpwnam(user).pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def token_of(site: Instance, user: str) -> str:
+    """Make a token of a user."""
+    with seen_as(user):
+        made = Client(str(site.state / "server.sock"))._change("POST", "/tokens", {"name": os.urandom(4).hex()})
+    return str(made["token"])
+
+
+class RawSession:
+    """A client of a session that says what it likes, and reads when it likes."""
+
+    def __init__(self, site: Instance, user: str, **request: object) -> None:
+        with seen_as(user):
+            self.connection, rest = Client(str(site.state / "server.sock")).session()
+        self.connection.settimeout(SECONDS)
+        self._received = bytearray(rest)
+        self.sender, self.receiver = ResumableSender(), ResumableReceiver()
+        self.name = str(request.get("session") or os.urandom(16).hex())
+        if request:
+            self.send(CONTROL + json.dumps({"session": self.name, **request}).encode())
+
+    def send(self, payload: bytes) -> None:
+        self.connection.sendall(encode_frame(payload))
+
+    def frame(self) -> bytes:
+        """Give the next frame; nothing at the end."""
+        while len(self._received) < LENGTH_BYTES or len(self._received) < (end := self._end()):
+            data = self.connection.recv(1 << 16)
+            if not data:
+                return b""
+            self._received += data
+        payload = bytes(self._received[LENGTH_BYTES:end])
+        del self._received[:end]
+        return payload
+
+    def _end(self) -> int:
+        return LENGTH_BYTES + decode_length(bytes(self._received[:LENGTH_BYTES]))
+
+    def event(self) -> dict[str, Any]:
+        """Give the next event, whatever else comes before."""
+        while (payload := self.frame())[:1] != CONTROL:
+            assert payload, "the connection ended"
+        event: dict[str, Any] = json.loads(payload[1:])
+        return event
+
+    def queue(self, kind: int, data: bytes = b"") -> None:
+        """Send a message of the stream."""
+        self.sender.queue(encode_message(kind, data))
+        self.send(DATA + self.sender.take())
+
+    def output(self) -> tuple[bytes, bytes, dict[str, Any]]:
+        """Read to the end: what it printed, what it complained, and how it ended."""
+        streams = {STDOUT: b"", STDERR: b""}
+        while payload := self.frame():
+            for message in self.receiver.feed(payload[1:]) if payload[:1] == DATA else ():
+                if message.kind == EXIT:
+                    self.send(CONTROL + b"{}")
+                    return streams[STDOUT], streams[STDERR], json.loads(message.data)
+                streams[message.kind] += message.data
+            if acknowledgement := self.receiver.acknowledge():
+                self.send(acknowledgement)
+        raise AssertionError(f"the connection ended: {streams}")
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def raw_session(site: Instance, user: str, **request: object) -> Iterator[RawSession]:
+    """Connect and send a request; nothing is sent without one."""
+    made = RawSession(site, user, **request)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def job_of(shown: bytes) -> int:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from oarlock.model.job import JobState
-from tests import bed
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
-from tests.e2e.instance import Instance, instance
+from tests.e2e.instance import Instance
 from tests.e2e.terminal import Terminal, job_of, piped, terminal
 from tests.waiting import wait_until
 
@@ -21,36 +20,6 @@ pytestmark = needs_root
 NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminated"]
 CORE = "/core=1,walltime=1"
 PROMPT = "$ "
-
-
-@pytest.fixture(scope="module")
-def users():
-    """Accounts with a shell that people use."""
-    with bed.accounts(
-        shell="/bin/bash", names=tuple(f"oarin{os.getpid() % 100000}{letter}" for letter in "ab")
-    ) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def shop(shared_workspace, users):
-    """An instance that serves, for all tests that leave it as it was."""
-    with instance(shared_workspace, users[0], f"i{os.getpid()}n", nodes=2) as made:
-        _serve(made)
-        yield made
-
-
-@pytest.fixture
-def own(workspace, users):
-    """An instance that serves, for tests that kill it."""
-    with instance(workspace, users[0], f"i{os.getpid()}k{os.urandom(2).hex()}n", nodes=1) as made:
-        _serve(made)
-        yield made
-
-
-def _serve(site: Instance) -> None:
-    site.start()
-    site.until((site.state / "server.sock").exists)
 
 
 def _shell(opened: Terminal) -> int:
@@ -294,7 +263,7 @@ def test_a_shell_goes_on_when_the_channel_of_its_node_breaks(own, users):
 @pytest.mark.component("ip")
 def test_a_shell_on_a_node_behind_ssh_is_the_same_and_outlives_a_cut_link(workspace, users):
     with cluster(workspace, users[0], ("", "")) as site:
-        _serve(site)
+        site.serve()
         with terminal(site, users[0], "-I", "-l", "/network_address=1,walltime=1") as shell:
             job = _shell(shell)
             machine = site.machines[site.node_of(job)]

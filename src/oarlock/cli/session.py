@@ -192,7 +192,9 @@ class SessionClient:
 
     def _begin(self, received: int, event: dict[str, Any]) -> None:
         """Go on with the input where the node has it, and leave the keyboard to the session."""
-        if not self._began:
+        if self._began:
+            self._terminal.tell("The connection is back.")
+        else:
             self._on_event(event)
         self._began = self._joined = True
         self._sender.resume(received)

@@ -70,9 +70,15 @@ class SessionTable:
         self._starting: list[StartingSession] = []
         self.main = 0  # the process of the main session; 0: it was not opened yet
         self.main_name = ""
+        self.main_failure: CannotStart | None = None
 
     def __bool__(self) -> bool:
         return bool(self._sessions or self._starting)
+
+    @property
+    def is_opening_main(self) -> bool:
+        """Return whether the main session was forked and has not reached exec."""
+        return any(other.request.is_main for other in self._starting)
 
     # Requests.
 
@@ -208,7 +214,7 @@ class SessionTable:
         if self._children.status(other.started.pid) is None:  # it was not waited for: the number is still its own
             os.kill(other.started.pid, signal.SIGKILL)
         if other.request.is_main:
-            self.main_name = ""
+            self.main_failure = failure
         self._link.refuse(other.number, NodeRequestRefused(failure.event, str(failure)))
 
     def _begin(self, other: StartingSession) -> None:

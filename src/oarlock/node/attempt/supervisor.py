@@ -104,8 +104,8 @@ class Supervisor:
             raise SpawnerVanished("the process that waited for the command is gone")
 
     def _done(self) -> bool:
-        if self._run.launch.role == OTHER or (self._run.launch.interactive and not self._sessions.main_name):
-            return self._run.is_ending
+        if self._run.launch.role == OTHER or (self._run.launch.interactive and not self._children.main):
+            return self._run.is_ending and not self._sessions.is_opening_main
         return self._children.is_over
 
     def _main_deadline(self) -> float:
@@ -117,8 +117,11 @@ class Supervisor:
         """Note the process of the main session; end the job if nobody opens one."""
         if self._sessions.main and not self._children.main:
             self._children.main = self._sessions.main
-        if now() >= self._main_deadline() and not self._run.is_ending:
-            self._run.add_event("CANNOT_NOTIFY_OARSUB", f"nobody opened its shell within {MAIN_SECONDS:.0f} s")
+        failure = self._sessions.main_failure
+        if failure is None and now() >= self._main_deadline():
+            failure = CannotStart("CANNOT_NOTIFY_OARSUB", f"nobody opened its shell within {MAIN_SECONDS:.0f} s")
+        if failure is not None and not self._run.is_ending:
+            self._run.add_event(failure.event, str(failure))
             self._run.finish(KILLED, self._run.launch.grace)
 
     def _wait(self, until: float, others: list[int]) -> None:

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_HIGHEST_JOB = 2**31 - 1  # that a database can hold
 _REQUEST_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # between two tries to reach a node
 GRACE_SECONDS = 30.0
@@ -158,7 +159,8 @@ class SessionService:
         return standing
 
     async def _read_standing(self, job_id: int) -> JobStanding:
-        standing = (await self._core.read(lambda tx: standings(tx, {job_id}))).get(job_id)
+        is_number = 0 < job_id <= _HIGHEST_JOB
+        standing = (await self._core.read(lambda tx: standings(tx, {job_id}))).get(job_id) if is_number else None
         if standing is None:
             raise UnknownJob(job_id)
         return standing
@@ -240,10 +242,7 @@ class SessionService:
     async def _run(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
         """Open or join the session on its node, and relay until it ends. A node that is away is waited for."""
         announced = False
-        while True:
-            if standing.attempt is None or standing.state in FINAL or standing.state is JobState.FINISHING:
-                await self._tell_end(standing, client)
-                return
+        while standing.attempt is not None and standing.state not in FINAL and standing.state is not JobState.FINISHING:
             place = _place(request, standing)
             try:
                 await self._open_and_relay(request, place, client)
@@ -252,17 +251,24 @@ class SessionService:
                     _tell(client, event="waiting", state=standing.state.value, node=place.node, says=str(away))
                     announced = True
             except NodeRefused as refused:
-                if refused.word not in {UNKNOWN, NOT_NOW}:
-                    raise SessionRefused(f"{place.node}: {refused.says}.", hint="") from refused
-                standing = await self._read_standing(request.job)
-                if standing.state is JobState.RUNNING:
-                    raise SessionRefused(f"{place.node}: {refused.says}.", hint="") from refused
-                continue
+                await self._check_refusal(request, refused)
             else:
                 return
             if await _unless_lost(asyncio.sleep(_AGAIN_SECONDS, result=True), client) is None:
                 return
             standing = await self._read_standing(request.job)
+        await self._tell_end(standing, client)
+
+    async def _check_refusal(self, request: SessionRequest, refused: NodeRefused) -> None:
+        """Raise what the client is told, unless the job ends, or its supervisor could not be reached yet."""
+        if request.again and refused.word == NOT_NOW:
+            return
+        if (
+            refused.word in {UNKNOWN, NOT_NOW}
+            and (await self._read_standing(request.job)).state is not JobState.RUNNING
+        ):
+            return
+        raise SessionRefused(f"{refused.node}: {refused.says}.", hint=f"`oarstat -ej {request.job}` tells more.")
 
     async def _open_and_relay(self, request: SessionRequest, place: SessionPlace, client: SessionConnection) -> None:
         if (hanging_up := self._hanging_up.pop(request.session, None)) is not None:
