@@ -9,8 +9,8 @@ from oarlock.node.attempt import spool
 from oarlock.node.cgroup import processes
 from oarlock.node.measure.stream import SamplingThread, decode_sample, make_node_sampler
 from oarlock.node.program import supervisor_pool
-from oarlock.node.program.program import SAMPLES, NodeProgram
-from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, FrameReader, encode_frame
+from oarlock.node.program.program import NodeProgram
+from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, SAMPLES, Endpoint, Frame, FrameReader, encode_frame
 from oarlock.node.wire.messages import NodeSettings
 
 

@@ -7,25 +7,34 @@ the channel ends, when the server is silent for too long, or when a newer progra
 from __future__ import annotations
 
 import os
-import select
 import socket
 import sys
 import time
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from oarlock.node import trust
-from oarlock.node.attempt import site_script, spool
+from oarlock.node.attempt import spool
 from oarlock.node.attempt.spool import HighestJob, Key
 from oarlock.node.cgroup import base, drivers
 from oarlock.node.program import recovery, supervisor_pool
-from oarlock.node.program.workers import NodeAttempt, StartQueue, Worker, extract_report, key_of, keys_of, tag_of
+from oarlock.node.program.event_loop import EndpointLoop
+from oarlock.node.program.hello import make_hello
+from oarlock.node.program.workers import (
+    NodeAttempt,
+    StartQueue,
+    Worker,
+    WorkerPool,
+    extract_report,
+    key_of,
+    keys_of,
+    tag_of,
+)
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
-    PROTOCOL,
     RAW,
     REQUEST,
+    SAMPLES,
     BadFrame,
     Body,
     ChannelClosed,
@@ -43,8 +52,10 @@ from oarlock.node.wire.messages import (
     NodeRequestRefused,
     NodeSettings,
     fingerprint,
-    why_not_permitted,
 )
+
+if TYPE_CHECKING:
+    from oarlock.node.measure.stream import SamplingThread
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
@@ -52,51 +63,34 @@ _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dro
 _SESSIONS_BEHIND = 256 << 10  # bytes that wait for the server, above which sessions wait as well
 _ENDS = {"kill", "end"}
 _NOTICES = 8  # notice programs of users that run at the same time
-_UNSIGNED_SECONDS = 1.0  # between two looks at files of the spool that are not ours
-SAMPLES = 1
-"""The number of RAW frames that carry samples."""
-
-
-class Sampling(Protocol):
-    """What measures on this node. No method may block: the program's loop waits meanwhile."""
-
-    def due(self) -> float:
-        """Return the instant of the next sample, in seconds of `time.monotonic`; infinity if there is none."""
-
-    def take(self) -> bytes:
-        """Return the sample that is due, encoded."""
 
 
 class NodeProgram:
     """One node, one channel."""
 
     def __init__(self, settings: NodeSettings, driver: base.CgroupDriver, boot: str, launcher: socket.socket) -> None:
-        self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
+        self._settings, self._driver, self._boot = settings, driver, boot
         self._attempts: dict[Key, NodeAttempt] = {}
-        self._unsigned: dict[Key, recovery.UnsignedEntry] = {}  # spool files with another key's MAC
-        self._look_at_unsigned = 0.0
+        self._unsigned = recovery.UnsignedEntries(settings.spool)
         self._recovered: set[int] = set()  # jobs that were in the spool before this program was
         self._highest = HighestJob(settings.spool, settings.instance)
         self._forgotten: dict[int, int] = {}
-        self._idle: list[Worker] = []
         self._notifying: set[Worker] = set()
         self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
-        self._epoll = select.epoll()
-        self._handlers: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
-        self._masks: dict[int, int] = {}
-        self._mask_changes: set[int] = set()  # descriptors on which something was written or may be written now
+        self._loop = EndpointLoop()
+        self._pool = WorkerPool(settings, self._loop, launcher, self._handle_supervisor_frame, self._vanished)
         self._streams: dict[int, Worker] = {}  # the supervisors of sessions, by their numbers on the channel
-        self._held_back: set[int] = set()  # lines of supervisors that are not read for a while
+        self._is_held_back = False  # whether lines of supervisors are not read for a while
         self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
         self._last_request = time.monotonic()
-        self.sampling: Sampling | None = None
+        self.sampling: SamplingThread | None = None
 
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, send the hello, then serve until the channel ends or the server is silent."""
         self._channel = channel
         self._recover()
-        self._watch(channel, self._handle_request, self._leave)
-        self._send_event(self._hello())
+        self._loop.watch(channel, self._handle_request, self._leave)
+        self._send_event(make_hello(self._settings, self._driver, self._boot, self._highest))
         while time.monotonic() - self._last_request < self._settings.silence:
             self._turn()
 
@@ -104,25 +98,18 @@ class NodeProgram:
         self._start()
         wait, start = self._measure(), self._start_queue.wait(time.monotonic())
         self._flush()
-        if self._held_back and self._channel.pending <= _SESSIONS_BEHIND:
-            self._mask_changes |= self._held_back
-            self._held_back.clear()
-        for fd in list(self._mask_changes):
-            self._set_mask(fd)
-        self._retire_idle()
-        for fd, happened in self._epoll.poll(wait if start is None else min(wait, start)):
-            if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
-                self._leave()
-            wire = self._handlers.get(fd)
-            if wire is not None:
-                self._receive(*wire)
+        if self._is_held_back and self._channel.pending <= _SESSIONS_BEHIND:
+            self._loop.read_all()
+            self._is_held_back = False
+        self._pool.retire_idle(time.monotonic())
+        self._loop.poll(wait if start is None else min(wait, start))
 
     def _measure(self) -> float:
         """Send the sample that is due, unless the server is behind; return the seconds until something is due."""
         if self._busy:
             self._retry_busy()
-        if self._unsigned:
-            self._check_unsigned()
+        for key in self._unsigned.ended(time.monotonic()):
+            self._send_event({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
         if self.sampling is None:
             return _TURN
         left = self.sampling.due() - time.monotonic()
@@ -133,34 +120,6 @@ class NodeProgram:
             self._send(RAW, SAMPLES, data)
         return 0.0
 
-    def _set_mask(self, fd: int) -> None:
-        """Watch for what can be read, and for room to write only while something waits for it."""
-        self._mask_changes.discard(fd)
-        endpoint = self._handlers[fd][0]
-        mask = select.EPOLLIN if fd == endpoint.read_fd and fd not in self._held_back else 0
-        if fd == endpoint.write_fd and endpoint.pending:
-            mask |= select.EPOLLOUT
-        if self._masks[fd] != mask:
-            self._masks[fd] = mask
-            self._epoll.modify(fd, mask)
-
-    def _watch(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
-        for fd in {endpoint.read_fd, endpoint.write_fd}:
-            self._handlers[fd] = (endpoint, on_frame, on_end)
-            self._masks[fd] = select.EPOLLIN if fd == endpoint.read_fd else 0
-            self._epoll.register(fd, self._masks[fd])
-
-    def _receive(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
-        self._mask_changes.add(endpoint.write_fd)
-        try:
-            endpoint.flush()
-            frames = endpoint.receive()
-        except ChannelClosed:
-            on_end()
-            return
-        for frame in frames:
-            on_frame(frame)
-
     def _leave(self) -> None:
         raise SystemExit(0)
 
@@ -169,7 +128,7 @@ class NodeProgram:
 
     def _send(self, kind: int, number: int, body: Body | bytes) -> None:
         """Queue a frame for the server, written at the end of this turn; a supervisor's bytes pass unchanged."""
-        self._mask_changes.add(self._channel.write_fd)
+        self._loop.written(self._channel)
         self._channel.queue(kind, number, body)
 
     def _flush(self) -> None:
@@ -178,36 +137,6 @@ class NodeProgram:
             self._channel.flush()
         except ChannelClosed:
             self._leave()
-
-    def _hello(self) -> Body:
-        return {
-            "event": "hello",
-            "protocol": PROTOCOL,
-            "node": self._settings.node,
-            "boot": self._boot,
-            "cgroups": self._driver.kind,
-            "missing": list(self._driver.missing),
-            "cpus": len(os.sched_getaffinity(0)),
-            "processes": base.allowed_processes(),
-            "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "python": ".".join(map(str, sys.version_info[:3])),
-            "uid": os.geteuid(),
-            "now": time.time(),
-            "unusable": self._unusable(),
-            "instance": self._highest.before[0],
-            "highest_job": self._highest.before[1],
-        }
-
-    def _unusable(self) -> dict[str, str]:
-        """Return the programs of the site that cannot be run here, with the reasons."""
-        permitted = self._settings.programs
-        reasons: dict[str, str] = {}
-        for path in self._settings.check:
-            unknown = permitted is not None and path not in permitted
-            problem = why_not_permitted(path) if unknown else site_script.why_unusable(path)
-            if problem:
-                reasons[path] = problem
-        return reasons
 
     # Requests of the server.
 
@@ -236,7 +165,7 @@ class NodeProgram:
             self._notify(frame)
             return None
         if verb == "status":
-            return {"attempts": [*self._all(), *self._all_unsigned()]}
+            return {"attempts": [*self._all(), *self._unsigned.bodies()]}
         if verb == "forget":
             return self._forget(body)
         if verb == "discard":
@@ -269,7 +198,7 @@ class NodeProgram:
         same = self._attempts.get(key)
         others = [other for (job, _), other in self._attempts.items() if job == key[0] and other.report is None]
         if (
-            any(job == key[0] for job, _ in self._unsigned)
+            self._unsigned.has_job(key[0])
             or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
             or any(other.generation != body.get("generation", "") for other in others if other is not same)
         ):
@@ -281,7 +210,7 @@ class NodeProgram:
         """Hand attempts that may start now to supervisors."""
         while begins := self._start_queue.next(time.monotonic()):
             key, frame = begins
-            worker = self._idle.pop() if self._idle else self._new_worker()
+            worker = self._pool.take()
             worker.key = key
             self._attempts[key].worker = worker
             self._send_to(worker, frame)
@@ -295,7 +224,7 @@ class NodeProgram:
     def _notify(self, frame: Frame) -> None:
         if len(self._notifying) >= _NOTICES:
             raise NodeRequestRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
-        worker = self._idle.pop() if self._idle else self._new_worker()
+        worker = self._pool.take()
         self._notifying.add(worker)
         self._send_to(worker, frame)
 
@@ -320,7 +249,7 @@ class NodeProgram:
             self._send_to(worker, frame)
 
     def _send_to(self, worker: Worker, frame: Frame) -> None:
-        self._mask_changes.add(worker.line.write_fd)
+        self._loop.written(worker.line)
         try:
             worker.line.send(frame.kind, frame.number, frame.data)
         except ChannelClosed:
@@ -341,31 +270,11 @@ class NodeProgram:
     def _all(self) -> list[Body]:
         return [attempt.body(key) for key, attempt in sorted(self._attempts.items())]
 
-    def _all_unsigned(self) -> list[Body]:
-        return [
-            {"job": job, "attempt": number, "tag": "", "user": file.user, "alive": file.alive}
-            for (job, number), file in sorted(self._unsigned.items())
-        ]
-
-    def _check_unsigned(self) -> None:
-        """Report to the server when a process that held an unsigned file is gone."""
-        now = time.monotonic()
-        if now < self._look_at_unsigned:
-            return
-        self._look_at_unsigned = now + _UNSIGNED_SECONDS
-        for key, before in list(self._unsigned.items()):
-            file = recovery.examine_attempt(self._settings, self._driver, self._boot, key) if before.alive else before
-            if isinstance(file, recovery.UnsignedEntry) and file.alive != before.alive:
-                self._unsigned[key] = file
-                self._send_event({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
-
     def _discard(self, key: Key, tag: str) -> Body:
         """Remove the file of an attempt that is over and that the server's database does not have."""
-        attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
-        if unsigned is not None and tag == "":
-            if unsigned.alive:
-                raise NodeRequestRefused(NOT_NOW, f"a process still holds {spool.entry_name(key)}")
-            del self._unsigned[key]
+        attempt = self._attempts.get(key)
+        if key in self._unsigned and tag == "":
+            self._unsigned.discard(key)
         elif attempt is not None and attempt.tag == tag:
             if attempt.report is None:
                 raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
@@ -399,19 +308,6 @@ class NodeProgram:
 
     # Supervisors.
 
-    def _new_worker(self) -> Worker:
-        ours, theirs = socket.socketpair()
-        socket.send_fds(self._launcher, [b"+"], [theirs.fileno()])
-        theirs.close()
-        return self._add_worker(ours)
-
-    def _add_worker(self, line: socket.socket) -> Worker:
-        worker = Worker(Endpoint(line.fileno(), line.detach()))
-        self._watch(
-            worker.line, lambda frame: self._handle_supervisor_frame(worker, frame), lambda: self._vanished(worker)
-        )
-        return worker
-
     def _handle_supervisor_frame(self, worker: Worker, frame: Frame) -> None:
         if frame.kind == RAW:
             self._send(RAW, frame.number, frame.data)
@@ -428,7 +324,7 @@ class NodeProgram:
     def _note_answer(self, worker: Worker, body: Body) -> None:
         if worker in self._notifying:
             self._notifying.remove(worker)
-            self._mark_idle(worker)
+            self._pool.mark_idle(worker, time.monotonic())
             return
         attempt = self._attempts.get(worker.key) if worker.key else None
         if attempt is None or worker.key is None:
@@ -436,15 +332,15 @@ class NodeProgram:
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
             self._start_queue.settled(worker.key)
-            self._mark_idle(worker)
+            self._pool.mark_idle(worker, time.monotonic())
         else:
             attempt.state = str(body.get("state", attempt.state))
 
     def _hold_back(self, worker: Worker) -> None:
         """Read no more of a supervisor whose sessions print faster than the server reads: others share the channel."""
         if self._channel.pending > _SESSIONS_BEHIND:
-            self._held_back.add(worker.line.read_fd)
-            self._mask_changes.add(worker.line.read_fd)
+            self._loop.hold_back(worker.line)
+            self._is_held_back = True
 
     def _note_event(self, worker: Worker, body: Body) -> None:
         if body["event"] == "session-ended":
@@ -457,7 +353,7 @@ class NodeProgram:
             self._drop_streams(worker)
             self._start_queue.settled(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", extract_report(body)
-            self._mark_idle(worker)
+            self._pool.mark_idle(worker, time.monotonic())
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
@@ -467,31 +363,11 @@ class NodeProgram:
     def _drop_streams(self, worker: Worker) -> None:
         self._streams = {number: other for number, other in self._streams.items() if other is not worker}
 
-    def _mark_idle(self, worker: Worker) -> None:
-        """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
-        worker.key, worker.rested = None, time.monotonic()
-        self._idle.append(worker)
-
-    def _retire_idle(self) -> None:
-        """End supervisors that were idle for long, but keep a few: jobs of the same width often follow each other."""
-        longest_ago = time.monotonic() - self._settings.rest
-        while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
-            self._dismiss(self._idle.pop(0))
-
-    def _dismiss(self, worker: Worker) -> None:
-        self._epoll.unregister(worker.line.read_fd)
-        del self._handlers[worker.line.read_fd], self._masks[worker.line.read_fd]
-        self._mask_changes.discard(worker.line.read_fd)
-        self._held_back.discard(worker.line.read_fd)
-        self._drop_streams(worker)
-        worker.line.close()
-
     def _vanished(self, worker: Worker) -> None:
         """Handle a supervisor that is gone: if it had an attempt, report how far that had come."""
-        if worker in self._idle:
-            self._idle.remove(worker)
         self._notifying.discard(worker)
-        self._dismiss(worker)
+        self._drop_streams(worker)
+        self._pool.dismiss(worker)
         if worker.key is not None:
             self._start_queue.settled(worker.key)
             body = recovery.report_lost(self._settings, self._driver, self._boot, worker.key)
@@ -506,7 +382,7 @@ class NodeProgram:
         for key, state, launch in recovery.recover_attempts(self._settings, self._driver, self._boot):
             self._recovered.add(key[0])
             if isinstance(state, recovery.UnsignedEntry):
-                self._unsigned[key] = state
+                self._unsigned.add(key, state)
             else:
                 self._attempts[key] = NodeAttempt(None, "running", launch)
                 self._adopt(key, state)
@@ -518,7 +394,7 @@ class NodeProgram:
             return
         self._busy.discard(key)
         if isinstance(state, socket.socket):
-            attempt.worker = self._add_worker(state)
+            attempt.worker = self._pool.add(state)
             attempt.worker.key = key
         else:
             attempt.state, attempt.report = "ended", state

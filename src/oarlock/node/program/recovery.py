@@ -17,11 +17,20 @@ from oarlock.node.attempt.spool import Key, SpoolEntry
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError
 from oarlock.node.cgroup.signals import send
 from oarlock.node.wire.channel import REQUEST, Body, encode_frame
-from oarlock.node.wire.messages import LOST, NodeRequestRefused, NodeSettings, Report, parse_launch, sign_report
+from oarlock.node.wire.messages import (
+    LOST,
+    NOT_NOW,
+    NodeRequestRefused,
+    NodeSettings,
+    Report,
+    parse_launch,
+    sign_report,
+)
 
 _FLOCK = struct.Struct("hhqqi")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _OLDER_SECONDS = 5.0
 _CONNECT_SECONDS = 2.0
+_UNSIGNED_SECONDS = 1.0
 _LOST = "EXIT_VALUE_OAREXEC"
 
 
@@ -57,6 +66,59 @@ class UnsignedEntry(NamedTuple):
 
     alive: bool
     user: str  # as the file says
+
+
+class UnsignedEntries:
+    """The files in a spool that this server did not sign."""
+
+    def __init__(self, spool: str) -> None:
+        self._spool = spool
+        self._entries: dict[Key, UnsignedEntry] = {}
+        self._look_at = 0.0  # when their locks are looked at again, in seconds of `time.monotonic`
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    def add(self, key: Key, entry: UnsignedEntry) -> None:
+        """Remember a file."""
+        self._entries[key] = entry
+
+    def has_job(self, job: int) -> bool:
+        """Return whether a file of this job is here."""
+        return any(key[0] == job for key in self._entries)
+
+    def bodies(self) -> list[Body]:
+        """Describe them for the server."""
+        return [
+            {"job": job, "attempt": number, "tag": "", "user": entry.user, "alive": entry.alive}
+            for (job, number), entry in sorted(self._entries.items())
+        ]
+
+    def discard(self, key: Key) -> None:
+        """Forget a file; refuse that while a process holds it."""
+        if self._entries[key].alive:
+            raise NodeRequestRefused(NOT_NOW, f"a process still holds {spool.entry_name(key)}")
+        del self._entries[key]
+
+    def ended(self, now: float) -> list[Key]:
+        """Return those whose process is gone since the last look; there is one each second."""
+        if not self._entries or now < self._look_at:
+            return []
+        self._look_at = now + _UNSIGNED_SECONDS
+        gone = [key for key, entry in self._entries.items() if entry.alive and not _is_held(self._spool, key)]
+        for key in gone:
+            self._entries[key] = self._entries[key]._replace(alive=False)
+        return gone
+
+
+def _is_held(directory: str, key: Key) -> bool:
+    entry = spool.open_entry(directory, key)
+    if entry is None:
+        return True  # it was removed while its process lives; nothing says that it ended
+    try:
+        return entry.locked_elsewhere()
+    finally:
+        entry.close()
 
 
 RecoveredAttempt = Union[Body, socket.socket, UnsignedEntry, None]

@@ -8,11 +8,14 @@ of another.
 
 from __future__ import annotations
 
+import socket
 from collections import deque
+from collections.abc import Callable
 
 from oarlock.node.attempt.spool import Key
+from oarlock.node.program.event_loop import EndpointLoop
 from oarlock.node.wire.channel import Body, Endpoint, Frame
-from oarlock.node.wire.messages import BAD, NodeRequestRefused, fingerprint
+from oarlock.node.wire.messages import BAD, NodeRequestRefused, NodeSettings, fingerprint
 
 
 class Worker:
@@ -22,6 +25,55 @@ class Worker:
         self.line = line
         self.key: Key | None = None
         self.rested = 0.0  # when it last became idle, in seconds of `time.monotonic`
+
+
+class WorkerPool:
+    """The supervisors of this node: made when none is idle, kept for the next job, and ended when idle for long."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        loop: EndpointLoop,
+        launcher: socket.socket,
+        on_frame: Callable[[Worker, Frame], None],
+        on_end: Callable[[Worker], None],
+    ) -> None:
+        self._settings, self._loop, self._launcher = settings, loop, launcher
+        self._on_frame, self._on_end = on_frame, on_end
+        self._idle: list[Worker] = []
+
+    def take(self) -> Worker:
+        """Return a supervisor without work: the one that rests since the shortest time, or a new one."""
+        if self._idle:
+            return self._idle.pop()
+        ours, theirs = socket.socketpair()
+        socket.send_fds(self._launcher, [b"+"], [theirs.fileno()])
+        theirs.close()
+        return self.add(ours)
+
+    def add(self, line: socket.socket) -> Worker:
+        """Add the supervisor at the other end of a line."""
+        worker = Worker(Endpoint(line.fileno(), line.detach()))
+        self._loop.watch(worker.line, lambda frame: self._on_frame(worker, frame), lambda: self._on_end(worker))
+        return worker
+
+    def mark_idle(self, worker: Worker, now: float) -> None:
+        """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
+        worker.key, worker.rested = None, now
+        self._idle.append(worker)
+
+    def retire_idle(self, now: float) -> None:
+        """End supervisors that were idle for long, but keep a few: jobs of the same width often follow each other."""
+        longest_ago = now - self._settings.rest
+        while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
+            self.dismiss(self._idle[0])
+
+    def dismiss(self, worker: Worker) -> None:
+        """Close the line to a supervisor, which then ends, or is gone already."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._loop.unwatch(worker.line)
+        worker.line.close()
 
 
 _KEPT = ("secret", "generation", "user", "walltime", "resources")

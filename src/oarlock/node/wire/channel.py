@@ -15,6 +15,8 @@ PROTOCOL = 1
 """Spoken by both ends; the server refuses a node program that speaks another."""
 
 REQUEST, ANSWER, EVENT, RAW = 1, 2, 3, 4
+SAMPLES = 1
+"""The number of RAW frames that carry samples; those of sessions have higher ones."""
 
 LONGEST = 16 << 20
 """Bytes in a body. Whoever announces more is not one of us."""

@@ -18,13 +18,13 @@ import oarlock.node
 from oarlock.job.run.reports import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.program import loader
-from oarlock.node.program.program import SAMPLES
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
     PROTOCOL,
     RAW,
     REQUEST,
+    SAMPLES,
     BadFrame,
     Body,
     Frame,
