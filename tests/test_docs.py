@@ -28,7 +28,7 @@ def test_every_make_target_that_a_page_names_exists():
     assert named - targets == set()
 
 
-COMING = ("oarprint", "oarwalltime", "oarmonitor", "oaradmissionrules")
+COMING = ("oarprint", "oarmonitor")
 
 
 def test_commands_that_are_not_there_are_named_as_coming():

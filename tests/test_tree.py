@@ -119,6 +119,7 @@ def test_processes_are_started_only_where_it_is_allowed():
         "server/effects/programs.py",
         "server/planning/client.py",
         "server/backups.py",
+        "server/editor.py",
     )
     assert {name for name in makers if not name.startswith(allowed)} == set()
 

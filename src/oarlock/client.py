@@ -114,6 +114,22 @@ class Client:
         """Request another walltime for a running job."""
         return self._change("POST", "/jobs/walltime", {"id": job_id, **change})
 
+    def rules(self) -> Any:
+        """List the admission rules in the table."""
+        return self._get("/rules")["rules"]
+
+    def add_rule(self, rule: dict[str, Any]) -> int:
+        """Store an admission rule; return its number."""
+        return int(self._change("POST", "/rules", rule)["id"])
+
+    def change_rule(self, number: int, change: dict[str, Any]) -> None:
+        """Change an admission rule of the table."""
+        self._change("POST", "/rules/change", {"id": number, **change})
+
+    def remove_rule(self, number: int) -> None:
+        """Remove an admission rule from the table."""
+        self._change("DELETE", f"/rules/{number}")
+
     def resources(self, **query: object) -> Any:
         """List resources, by `where`, `ids` or `nodes`, and the jobs on them."""
         return self._get("/resources", **query)

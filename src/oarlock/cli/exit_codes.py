@@ -78,6 +78,7 @@ EXIT_CODES: dict[str, dict[str, int]] = {
     },
     "oarremoveresource": {"ResourceInUse": 2, "UnknownResource": 2, "": 1},
     "oaraccounting": {"": 1},
+    "oaradmissionrules": {"": 1},
     "oarnotify": {"": 1},
 }
 

@@ -77,7 +77,7 @@ def _show(status: Any, out: CommandOutput) -> None:
         return
     number = status["job_id"]
     if status["walltime"] is None:
-        when = "yet" if _is_to_begin(status["state"]) else "anymore"
+        when = "anymore" if status["begun"] else "yet"
         out.line(f"Walltime change status for job {number} (job is not running {when}):")
         out.line("  N/A")
         return
@@ -89,13 +89,6 @@ def _show(status: Any, out: CommandOutput) -> None:
         ("Pending/unsatisfied:", _signed(status["pending"]) + _how(status)),
     ):
         out.line(f"  {label:23}{value}")
-
-
-def _is_to_begin(state: str) -> bool:
-    """Return whether a job in this state has not begun to run."""
-    from oarlock.model.job import JobState as State  # late: only this answer needs it
-
-    return state in {State.WAITING, State.HOLD, State.TO_LAUNCH, State.LAUNCHING, State.TO_ACK_RESERVATION}
 
 
 def _possible(most: int | None) -> str:

@@ -132,6 +132,16 @@ class RuleNotTrusted(OarlockError):
     """A rule that others than the administrator could change."""
 
 
+class UnknownRule(OarlockError):
+    """A number that no admission rule of the table has."""
+
+    http_status = 404
+
+
+class EditorFailed(OarlockError):
+    """A text editor that could not be run, or that failed."""
+
+
 class ExamplesFailed(OarlockError):
     """Examples beside the rules that do not come out as they say."""
 

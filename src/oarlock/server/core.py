@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from oarlock.config import Config
 from oarlock.job import explain
+from oarlock.job.admission import stored_rules
 from oarlock.job.cluster import node_states
 from oarlock.job.reactor.effect_runner import EffectRunner
 from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
@@ -37,7 +38,7 @@ from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.reserve import DiskReserve
 from oarlock.server.sessions.job_watch import JobWatch
 from oarlock.server.sessions.service import SessionService
-from oarlock.settings.choices import DbType
+from oarlock.settings.choices import DbType, PerlRules
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile
@@ -342,8 +343,15 @@ class ServerCore:
 
     async def recover(self) -> None:
         """Recover what the last server left: attempts, kills and launches under way."""
+        await self._switch_off_perl_rules()
         await self._step(lambda tx: recover.begin(tx, self.site, now=self.clock.now()))
         self.wake_scheduler()
+
+    async def _switch_off_perl_rules(self) -> None:
+        if self.config.admission_perl_rules is PerlRules.DISABLE:
+            now = int(self.clock.now())
+            for number in await self.write(lambda tx: stored_rules.disable_perl(tx, now=now)):
+                log.warning("a Perl rule was switched off", extra={"rule": number})
 
     async def watch(self) -> None:
         """Enforce deadlines; those that only a jump of the clock has passed are extended first."""

@@ -37,3 +37,10 @@ class AfterError(StrEnum):
 
     RELEASE = "release"
     HOLD = "hold"
+
+
+class PerlRules(StrEnum):
+    """What becomes of Perl rules in the table that are not among the manual's examples."""
+
+    DISABLE = "disable"  # switched off, with an event
+    REFUSE = "refuse"  # every job is refused until somebody looks

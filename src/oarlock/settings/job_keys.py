@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oarlock.settings import kinds
-from oarlock.settings.choices import AfterError, NodeAccess, NodeTransport
+from oarlock.settings.choices import AfterError, NodeAccess, NodeTransport, PerlRules
 from oarlock.settings.kinds import SettingSection
 
 _JOBS = SettingSection("Submitting jobs")
@@ -41,6 +41,12 @@ class JobSettings:
         kinds.PATH,
         None,
         "The folder of the site's own admission rules; a file there replaces the shipped one of the same name.",
+    )
+    admission_perl_rules: PerlRules = _JOBS(
+        kinds.choice(PerlRules),
+        PerlRules.DISABLE,
+        "What becomes of Perl rules in the table that are none of the manual's examples: `disable` switches them off, "
+        "`refuse` refuses every job until somebody has looked.",
     )
     dependency_after_error: AfterError = _JOBS(
         kinds.choice(AfterError), AfterError.RELEASE, "Whether a job in Error releases the jobs that depend on it."

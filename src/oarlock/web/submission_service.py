@@ -62,7 +62,7 @@ class SubmissionService:
     def __init__(self, core: ServerInterface, run: RunPythonRule | None = None) -> None:
         self._core, self._run = core, run
         self._existing = ClusterResourcesCache(core.config.scheduler_resource_order)
-        self._rulebook = RuleSetCache(core.config.admission_rules_dir)
+        self._rulebook = RuleSetCache(core.config.admission_rules_dir, core.config.admission_perl_rules)
         self._inputs_of: Batcher[Submission, AdmissionInputs] = Batcher(self._read_inputs_batch)
         self._one_by_one = KeyedLocks()
         self._slices = asyncio.Lock()

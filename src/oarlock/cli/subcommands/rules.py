@@ -37,7 +37,13 @@ def _sources(folder: Path | None, state: Path | None) -> list[RuleSource]:
     """Read a folder's rules, or those in effect: of the settings, and of the database."""
     if folder is None:
         config = load().config
-        return with_lists(sources(config.admission_rules_dir, _stored(state or state_of_commands(), config)))
+        return with_lists(
+            sources(
+                config.admission_rules_dir,
+                _stored(state or state_of_commands(), config),
+                perl_rules=config.admission_perl_rules,
+            )
+        )
     if not folder.is_dir():
         raise BadRule(f"There is no folder {folder}.", hint=f"The rules that are shipped are in {SHIPPED}.")
     sources_found = sources(folder, shipped=None)

@@ -14,10 +14,11 @@ from itertools import groupby
 from pathlib import Path
 
 from oarlock.lang import rules
-from oarlock.lang.rules import AdmissionRule, RuleExample
+from oarlock.lang.rules import AdmissionRule, RuleExample, perl
 from oarlock.lang.rules.parse import LONGEST_FILE
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission_errors import BadRule, RuleNotTrusted
+from oarlock.settings.choices import PerlRules
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
 from oarlock.store.queries.administration import StoredRule
@@ -25,6 +26,7 @@ from oarlock.store.queries.administration import StoredRule
 SHIPPED = Path(__file__).parents[2] / "rules"
 OPTIONAL = SHIPPED / "optional"
 LONGEST_LIST = 1024 * 1024
+PERL_HINT = "docs/running-a-site/admission-rules.md shows how a Perl rule is written here."
 _LAST = 1000  # the priority of a file whose name begins with no number
 
 
@@ -64,8 +66,8 @@ class RuleSet:
 class RuleSetCache:
     """Keeps the book as it was last read; it is read again when a file or a row changed."""
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path | None, perl_rules: PerlRules = PerlRules.DISABLE) -> None:
+        self._directory, self._perl_rules = directory, perl_rules
         self._looked: int | None = None
         self._seen: tuple[object, ...] = ()
         self._book = RuleSet(())
@@ -77,7 +79,7 @@ class RuleSetCache:
         stored = administration.enabled_rules(tx)
         seen = (*stored, *self._looks())
         if seen != self._seen:
-            self._book = load(self._directory, stored)
+            self._book = load(self._directory, stored, perl_rules=self._perl_rules)
             self._seen = (*stored, *self._looks())
         self._looked = now
         return self._book
@@ -95,21 +97,27 @@ class RuleSetCache:
                 yield path, now.st_mtime_ns, now.st_size, now.st_ino
 
 
-def load(directory: Path | None, stored: Sequence[StoredRule] = ()) -> RuleSet:
+def load(
+    directory: Path | None, stored: Sequence[StoredRule] = (), *, perl_rules: PerlRules = PerlRules.DISABLE
+) -> RuleSet:
     """Read everything that is in effect, with the files of names that rules ask about."""
-    lists, complete = _lists(sources(directory, stored))
+    lists, complete = _lists(sources(directory, stored, perl_rules=perl_rules))
     return RuleSet(tuple(_merged(complete)), lists)
 
 
 def sources(
-    directory: Path | None, stored: Sequence[StoredRule] = (), *, shipped: Path | None = SHIPPED
+    directory: Path | None,
+    stored: Sequence[StoredRule] = (),
+    *,
+    shipped: Path | None = SHIPPED,
+    perl_rules: PerlRules = PerlRules.DISABLE,
 ) -> list[RuleSource]:
     """Read all rules, in the order in which they apply: by number, files before rows, then by name."""
     files = (_files(shipped) if shipped else {}) | (_files(directory) if directory else {})
     result = [_source(path) for path in files.values()]
     if directory and not directory.is_dir():
         result.append(RuleSource(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
-    result += [_row(row) for row in stored]
+    result += [_row(row, perl_rules) for row in stored]
     return sorted(result, key=lambda row: row.priority)
 
 
@@ -148,10 +156,18 @@ def _source(path: Path) -> RuleSource:
     return RuleSource(path.name, priority, parsed.rules, parsed.examples)
 
 
-def _row(stored: StoredRule) -> RuleSource:
+def _row(stored: StoredRule, perl_rules: PerlRules) -> RuleSource:
     name = f"row {stored.id} of admission_rules"
+    text = stored.text
+    if perl.is_perl(text):
+        toml = perl.translated(text)
+        if toml is None and perl_rules is PerlRules.DISABLE:
+            return RuleSource(name, stored.priority)
+        if toml is None:
+            return RuleSource(name, stored.priority, broken=f"The {name} is written in Perl.", hint=PERL_HINT)
+        text = toml
     try:
-        parsed = rules.read(stored.text, file=name)
+        parsed = rules.read(text, file=name)
     except BadRule as problem:
         return RuleSource(name, stored.priority, broken=str(problem), hint=problem.hint)
     return RuleSource(name, stored.priority, parsed.rules, parsed.examples)

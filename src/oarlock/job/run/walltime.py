@@ -14,13 +14,14 @@ from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.lang import duration
 from oarlock.model.errors import WalltimeRefused
 from oarlock.model.event import EventType
-from oarlock.model.job import HOLDS_RESOURCES, Job, JobState
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.model.job_type import container_type, parse_types
 from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, jobs, properties, shapes, walltime_changes
 from oarlock.store.queries.walltime_changes import WalltimeChange
 
+_BEGUN = FINAL | HOLDS_RESOURCES - {JobState.TO_LAUNCH, JobState.LAUNCHING}
 _EVERY_QUEUE = "_"
 _EVERYBODY = "*"
 
@@ -30,6 +31,7 @@ class WalltimeStatus(Struct, frozen=True, kw_only=True):
 
     job_id: int
     state: JobState
+    begun: bool = True
     walltime: int | None = None
     most: int | None = 0
     granted: int = 0
@@ -55,7 +57,7 @@ def status(tx: Tx, config: Config, job_id: int) -> WalltimeStatus:
     """Return the walltime of a job, what was granted, and how much more may be requested."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.RUNNING:
-        return WalltimeStatus(job_id=job_id, state=job.state)
+        return WalltimeStatus(job_id=job_id, state=job.state, begun=job.state in _BEGUN)
     change, walltime = walltime_changes.of_job(tx, job_id), shapes.walltimes(tx, [job.assigned])[job.assigned]
     return WalltimeStatus(
         job_id=job_id,

@@ -127,6 +127,36 @@ def enabled_rules(tx: Tx) -> list[StoredRule]:
     return [StoredRule(*row) for row in tx.execute(_ENABLED)]
 
 
+class RuleRow(NamedTuple):
+    """A row of the table, whether it is switched on or not."""
+
+    id: int
+    text: str
+    priority: int
+    enabled: bool
+
+
+def all_rules(tx: Tx) -> list[RuleRow]:
+    """Return all rows of the table, in the order in which they would apply."""
+    return [RuleRow(number, text, priority, enabled == "YES") for number, text, priority, enabled in tx.execute(_RULES)]
+
+
+_RULES = select(
+    admission_rules.c.id, admission_rules.c.rule, admission_rules.c.priority, admission_rules.c.enabled
+).order_by(admission_rules.c.priority, admission_rules.c.id)
+
+
+def set_rules(tx: Tx, row: RuleRow) -> None:
+    """Write a row that is there already."""
+    values = {"rule": row.text, "priority": row.priority, "enabled": "YES" if row.enabled else "NO"}
+    tx.execute(update(admission_rules).where(admission_rules.c.id == row.id).values(values))
+
+
+def remove_rules(tx: Tx, number: int) -> None:
+    """Delete a row."""
+    tx.execute(delete(admission_rules).where(admission_rules.c.id == number))
+
+
 def rules_of_instance(where: Path | URL) -> list[StoredRule]:
     """Read the rules that are switched on, beside a server that may run (`DatabaseRefused` if there is nothing)."""
     if isinstance(where, Path) and not where.exists():
