@@ -69,7 +69,8 @@ def _said(option: CommandOption) -> str:
 
 def _codes(command: str) -> list[tuple[int, str]]:
     """Give the exit codes of a command, each with what it stands for."""
-    table = {**NO_SERVER, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
+    server = NO_SERVER if options(command).asks_server else {}
+    table = {**server, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
     by_code = sorted((code, _words(kind)) for kind, code in table.items())
     return [(code, ", ".join(words for _, words in group)) for code, group in groupby(by_code, key=lambda one: one[0])]
 
@@ -98,9 +99,9 @@ def man_page(command: str) -> str:
         ".SH EXIT STATUS",
         *entry("0", "It was done."),
         *(line for code, words in _codes(command) for line in entry(str(code), f"{_begun(words, str.upper)}.")),
-        ".SH ENVIRONMENT",
-        *(line for name, says in ENVIRONMENT.items() for line in entry(name, says)),
     ]
+    if table.asks_server:
+        lines += [".SH ENVIRONMENT", *(line for name, says in ENVIRONMENT.items() for line in entry(name, says))]
     if table.examples:
         lines += [".SH EXAMPLES"]
         lines += [line for example, says in table.examples for line in entry(example, f"{_begun(says, str.upper)}.")]

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.databases import Postgres
+from tests.e2e.instance import SOURCE
 from tests.golden.live import Ran, Site, site
 from tests.golden.play import Play
 from tests.golden.records import RECORDS, record
@@ -21,6 +23,9 @@ pytestmark = [needs_root, needs_golden]
 
 S = JobState
 DIFFERENCES = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
+
+PROGRAM = f"PYTHONPATH={SOURCE} {sys.executable} -c 'from oarlock.cli.oarprint import main; raise SystemExit(main())'"
+"""oarprint inside a job: what a console script does."""
 
 NOT_HERE = (22, 53)
 """Recorded jobs that wait for a licence and for a job that never was: neither can be had here."""
@@ -246,6 +251,20 @@ def test_commands_of_oars_own_tests_end_with_the_number_they_expect(live: Site):
     cases = [case.values[0] for case in oar_cases("oarsub_cli") if "exit" in case.values[0].get("expected", ())]
     ended = {case["id"]: live.run("alice", "oarsub", *case["input"]["argv"]).code for case in cases}
     assert ended == {case["id"]: case["expected"]["exit"] for case in cases}
+
+
+def test_oarprint_reads_what_oarstat_prints_and_the_file_of_the_job(live: Site):
+    words = record("stat_p_oarprint").words
+    form = words[words.index("oarprint") + 1 :]
+    told = sorted(record("stat_p_oarprint").out.splitlines())  # OAR prints them in any order
+    inside = f"{PROGRAM} {shlex.join([word for word in form if word not in ('-f', '-')])} > printed"
+    job = submitted(live, "alice", "-p", f"host = '{live.nodes[0]}'", "-l", "/cpu=1,walltime=0:1:0", inside)
+    live.until_state(job, S.TERMINATED)
+    piped = live.run("alice", "oarstat", "-j", str(job), "-p").out
+    printed = live.run("alice", "oarprint", *form, stdin=piped)
+    assert (printed.code, printed.err) == (0, "")
+    assert [line.replace(live.nodes[0], "node1") for line in printed.out.splitlines()] == told
+    assert (live.home / "printed").read_text() == printed.out
 
 
 def test_a_job_that_does_not_exist_is_an_empty_answer_with_a_hint(live: Site):

@@ -69,6 +69,7 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "NothingMatches": 12,
         "": 1,
     },
+    "oarprint": {"": 1},
     "oarproperty": {
         "UnknownProperty": 255,
         "BadPropertyName": 255,

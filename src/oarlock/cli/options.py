@@ -100,6 +100,7 @@ class CommandOptions:
         self.all: list[CommandOption] = []
         self._help_names, self._version_names = help_names, version_names
         self._takes_command = takes_command
+        self.asks_server = True
         self._negative_words = negative_words  # `-0:10` is a word, not an option
 
     def flag(self, spelled: str, says: str) -> None:
@@ -133,9 +134,11 @@ class CommandOptions:
         """Add the format for programs, where OAR has none to be like."""
         self.flag("-J --json", "print the result as JSON")
 
-    def end(self) -> CommandOptions:
-        """Add what every command has; called last."""
-        self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
+    def end(self, *, server: bool = True) -> CommandOptions:
+        """Add what every command has, called last. `server`: it asks one."""
+        self.asks_server = server
+        if server:
+            self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
         self.flag(self._help_names, "explain the options and end")
         self.flag(self._version_names, "tell the version and end")
         return self
