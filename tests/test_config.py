@@ -1,5 +1,6 @@
 """Settings: found, read, and refused with a line and a way out."""
 
+import ast
 import contextlib
 import os
 import time
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oarlock
 from oarlock.config import KEYS, Config, Loaded, load
 from oarlock.model.errors import ConfigRefused, OarlockError
 from oarlock.model.resource import ResourceOrder
@@ -53,6 +55,25 @@ def test_no_file_is_needed(tmp_path):
 
 def test_every_key_of_the_manual_is_known():
     assert [key for key in MANUAL if key not in KEYS and key not in UNUSED] == []
+
+
+def test_every_setting_has_a_reader_or_says_what_it_waits_for():
+    source = Path(oarlock.__file__).parent
+    read = {
+        node.attr.upper()
+        for path in source.rglob("*.py")
+        if path.parent.name != "settings" and path != source / "config.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] in {"config", "_config"}
+    }
+    assert {name for name in KEYS if name not in read} == {name for name, key in KEYS.items() if key.waits_for}
+
+
+def test_a_setting_that_nothing_reads_yet_is_warned_of(conf, tmp_path):
+    loaded = conf("OARSH_OPENSSH_DEFAULT_OPTIONS='-oForwardX11=no'\n")
+    assert loaded.warnings == (
+        f"{tmp_path}/oar.conf, line 1: OARSH_OPENSSH_DEFAULT_OPTIONS has no effect yet: oarsh is not there.",
+    )
 
 
 def test_no_key_is_both_used_and_unused():

@@ -39,6 +39,7 @@ class Key:
     kind: SettingKind[Any]
     default: Any
     says: str
+    waits_for: str  # what will read it, where nothing does yet
 
     def value(self, config: Config) -> Any:
         """Return the value that a configuration has for it."""
@@ -83,7 +84,16 @@ def load(
         ) from problem
     config = Config(**{key.lower(): value for key, value in loaded_file.values.items()})
     _check_together(config, file)
-    return Loaded(config, loaded_file.warnings, file, loaded_file.lines)
+    return Loaded(config, (*loaded_file.warnings, *_early(file, loaded_file.lines)), file, loaded_file.lines)
+
+
+def _early(file: Path, lines: Mapping[str, int]) -> list[str]:
+    """Return warnings about settings that nothing reads yet."""
+    return [
+        f"{file}, line {line}: {name} has no effect yet: {KEYS[name].waits_for} is not there."
+        for name, line in lines.items()
+        if name in KEYS and KEYS[name].waits_for
+    ]
 
 
 def _check_together(config: Config, file: Path) -> None:

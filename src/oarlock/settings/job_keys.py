@@ -69,7 +69,10 @@ class JobSettings:
     openssh_cmd: tuple[str, ...] = _NODES(kinds.COMMAND, ("ssh",), "The ssh command, with options if need be.")
     oar_ssh_connection_timeout: int = _NODES(kinds.SOME_SECONDS, 10, "How long a connection to a node may take.")
     oarsh_openssh_default_options: tuple[str, ...] = _NODES(
-        kinds.COMMAND, ("-oProxyCommand=none", "-oPermitLocalCommand=no"), "Options that `oarsh` always gives to ssh."
+        kinds.COMMAND,
+        ("-oProxyCommand=none", "-oPermitLocalCommand=no"),
+        "Options that `oarsh` always gives to ssh; no effect yet.",
+        waits_for="oarsh",
     )
     deploy_hostname: str = _NODES(
         kinds.PERHAPS_WORD, "", "Where jobs of type deploy run their command; nothing: there are no such jobs."

@@ -43,8 +43,9 @@ class SettingSection:
 
     title: str
 
-    def __call__(self, kind: SettingKind[T], default: T, says: str) -> T:
-        about = {"section": self.title, "kind": kind, "default": default, "says": says}
+    def __call__(self, kind: SettingKind[T], default: T, says: str, *, waits_for: str = "") -> T:
+        """Declare a setting; `waits_for` marks a key of the manual that nothing reads yet, with what will."""
+        about = {"section": self.title, "kind": kind, "default": default, "says": says, "waits_for": waits_for}
         return field(default_factory=lambda: default, metadata=about)
 
 
