@@ -45,6 +45,16 @@ def test_no_two_accepted_reservations_overlap_whatever_is_held_and_resumed(seed)
     assert not outcome.problems, outcome.summary()
 
 
+BUSY = ScenarioSettings(jobs=40, nodes=2, arrivals=8, depths=(2, 8), work=0.02, outages=0.2, crashes=0.1)
+"""More jobs wait than a quick pass looks at, work takes time, and the database accepts nothing now and then."""
+
+
+@pytest.mark.parametrize("seed", [500, 501, *later(502, 503, 504, 505, 506, 507)])
+def test_it_holds_on_a_busy_server(seed):
+    outcome = scenario.run(seed, BUSY)
+    assert not outcome.problems, outcome.summary()
+
+
 @pytest.mark.soak
 def test_it_holds_for_hundreds_of_seeds():
     for seed in range(1000, 1300):

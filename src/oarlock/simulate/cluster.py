@@ -223,9 +223,12 @@ class SimulatedCluster:
     def step(self, to: int) -> None:
         """Go to an instant, and do what is due there."""
         self.clock.go_to(to)
+        self._run_due()
+        self.settle()
+
+    def _run_due(self) -> None:
         for step in self.reactor.due(self.clock.moment):
             self._run(step)
-        self.settle()
 
     def next_event(self) -> int:
         """Return when something happens next."""
@@ -252,7 +255,9 @@ class SimulatedCluster:
             step = self.reactor.next_step(at)
             if step is not None:
                 self._run(step)
-            elif not self._work or not self.clock.spend(self.reactor.wake_in(at) or 0.0):
+            elif self._work and self.clock.spend(self.reactor.wake_in(at) or 0.0):
+                self._run_due()
+            else:
                 return
         raise NeverSettles(f"at {self.now} something follows from itself for ever")
 

@@ -31,7 +31,8 @@ class ScenarioSettings:
 
     `troubles` befall a node: it is cut off, hangs, is started again, answers late, loses words, fails every launch.
     `wishes` are users who kill, hold or resume. `jumps` are of the clock, `crashes` of the server. `reservations` is
-    how likely a job asks for a date.
+    how likely a job asks for a date. `outages` are beats in which the database accepts nothing. `depths` and `work` are
+    the cluster's: with them a server has more to do than it can do at once.
     """
 
     jobs: int = 60
@@ -44,6 +45,9 @@ class ScenarioSettings:
     jumps: float = 0.02
     crashes: float = 0.05
     reservations: float = 0.0
+    outages: float = 0.0
+    depths: tuple[int, int] | None = None
+    work: float = 0.0
 
 
 LARGE_CLUSTER = ScenarioSettings(
@@ -93,7 +97,13 @@ class _Scenario:
         names = [f"node{n}" for n in range(1, settings.nodes + 1)]
         config = Config(watch_frequency=settings.beat)
         self.cluster = SimulatedCluster(
-            self.database, names, config, beat=settings.beat, written=self._look_at_promises
+            self.database,
+            names,
+            config,
+            beat=settings.beat,
+            written=self._look_at_promises,
+            depths=settings.depths,
+            work=settings.work,
         )
         self.database.write(self._add_nodes)
 
@@ -115,7 +125,7 @@ class _Scenario:
         while self.submitted < self.settings.jobs:
             self._safely(self._arrive)
             self._befall()
-            self._safely(lambda: self.cluster.pass_time(self.settings.beat))
+            self._pass_beat()
         self._heal()
         for _ in range(_LONGEST):
             if self.cluster.all_over():
@@ -133,6 +143,13 @@ class _Scenario:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
         trace = (*self.trace, *_job_histories(all_of_it))
         return ScenarioOutcome(self.seed, len(all_of_it.jobs), trace, tuple(problems))
+
+    def _pass_beat(self) -> None:
+        if self.settings.outages and self.dates.random() < self.settings.outages:
+            self._note("the database accepts nothing")
+            self.cluster.database_away = True
+        self._safely(lambda: self.cluster.pass_time(self.settings.beat))
+        self.cluster.database_away = False
 
     def _safely(self, act: Callable[[], object]) -> None:
         """Do something; a server that dies of it is started again."""

@@ -1,0 +1,84 @@
+"""The reactor by itself: what it says is due, by the clocks that it is told."""
+
+from oarlock.config import Config
+from oarlock.job.reactor.passes import LONGEST_PAUSE
+from oarlock.job.reactor.reactor import Reactor
+from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass
+from oarlock.job.run.reports import NotificationSent
+from oarlock.job.run.schedule import Decision
+from oarlock.job.run.unit_of_work import StepContext
+
+NOW = 1_000_000
+
+
+def at(seconds):
+    return Moment(NOW + seconds, seconds)
+
+
+def reactor(**periods):
+    return Reactor(StepContext(Config(), b"key"), {Periodic[name]: float(s) for name, s in periods.items()}, began=0.0)
+
+
+def test_a_periodic_step_is_due_after_its_period_and_never_twice():
+    it = reactor(WATCH=10, CHECK_NODES=30)
+    assert (it.due(at(9)), it.wake_in(at(9))) == ([], 1)
+    assert it.due(at(10)) == [Periodic.WATCH]
+    assert it.due(at(25)) == []
+    it.ended(Periodic.WATCH, at(26))
+    assert it.due(at(35)) == [Periodic.CHECK_NODES]
+    assert it.wake_in(at(35)) == 1
+
+
+def test_a_periodic_step_that_is_requested_while_it_runs_is_repeated():
+    it = reactor(WATCH=10)
+    it.request(Periodic.WATCH)
+    assert it.due(at(1)) == [Periodic.WATCH]
+    it.request(Periodic.WATCH)
+    it.ended(Periodic.WATCH, at(2))
+    assert it.due(at(2)) == [Periodic.WATCH]
+    it.failed(Periodic.WATCH, ValueError(), at(3))
+    assert (it.due(at(12)), it.due(at(13))) == ([], [Periodic.WATCH])
+
+
+def test_launches_follow_the_reports_that_came_before_them():
+    it, report = reactor(), NotificationSent(1)
+    it.receive(report)
+    it.nodes_reached([7])
+    reports = it.next_step(at(0))
+    assert (reports, it.next_step(at(0)), it.wake_in(at(0))) == (ApplyReports((report,)), None, None)
+    it.ended(reports, at(1))
+    assert it.next_step(at(1)) == BeginLaunches((7,))
+
+
+def test_a_pass_runs_beside_a_transaction_and_only_one_at_a_time():
+    it = reactor()
+    it.receive(NotificationSent(1))
+    it.request_pass()
+    assert isinstance(it.next_step(at(0)), ApplyReports)
+    assert isinstance(step := it.next_step(at(0)), QuickPass)
+    it.request_pass()
+    assert it.next_step(at(0)) is None
+    it.planned(step, Decision(now=NOW), at(1), cost=0.5)
+    assert (it.next_step(at(1.9)), it.wake_in(at(1))) == (None, 1.0)
+    assert isinstance(it.next_step(at(2)), QuickPass)
+
+
+def test_a_pass_is_due_at_a_start_at_a_wake_up_and_after_silence():
+    it = reactor()
+    it.request_pass()
+    it.planned(it.next_step(at(0)), Decision(now=NOW, next_start=NOW + 40), at(0), cost=0.0)
+    assert (it.next_step(at(39)), it.wake_in(at(39))) == (None, 1)
+    it.planned(it.next_step(at(40)), Decision(now=NOW), at(40), cost=0.0)
+    it.request_pass(NOW + 55)
+    assert (it.next_step(at(54)), it.wake_in(at(54))) == (None, 1)
+    it.planned(it.next_step(at(55)), Decision(now=NOW), at(55), cost=0.0)
+    assert it.wake_in(at(55)) == LONGEST_PAUSE
+    assert isinstance(it.next_step(at(55 + LONGEST_PAUSE)), QuickPass)
+
+
+def test_only_the_first_report_that_waits_wakes_the_driver():
+    woken = []
+    it = Reactor(StepContext(Config(), b"key"), {}, began=0.0, wake=lambda: woken.append(1))
+    for number in range(3):
+        it.receive(NotificationSent(number))
+    assert woken == [1]
