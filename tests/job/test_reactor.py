@@ -55,7 +55,8 @@ def test_a_pass_runs_beside_a_transaction_and_only_one_at_a_time():
     it.receive(NotificationSent(1))
     it.request_pass()
     assert isinstance(it.next_step(at(0)), ApplyReports)
-    assert isinstance(step := it.next_step(at(0)), QuickPass)
+    step = it.next_step(at(0))
+    assert isinstance(step, QuickPass)
     it.request_pass()
     assert it.next_step(at(0)) is None
     it.planned(step, Decision(now=NOW), at(1), cost=0.5)
