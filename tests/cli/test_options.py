@@ -134,4 +134,5 @@ def test_help_explains_every_option():
 def test_every_command_has_a_code_for_all_else_and_for_no_server():
     codes = {command: (exit_code(command, "Whatever"), exit_code(command, "ServerDown")) for command in EXIT_CODES}
     assert codes.pop("oarsub") == (8, 9)
+    assert codes.pop("oarsh") == (255, 255)  # as ssh
     assert set(codes.values()) == {(1, 2)}

@@ -81,6 +81,18 @@ EXIT_CODES: dict[str, dict[str, int]] = {
     "oaraccounting": {"": 1},
     "oaradmissionrules": {"": 1},
     "oarnotify": {"": 1},
+    "oarcp": {"": 1},
+    "oarsh": {
+        "BadOption": 7,
+        "NodeNotOfJob": 6,
+        "NoJob": 6,
+        "ServerDown": 255,
+        "NoAnswer": 255,
+        "ServerFailed": 255,
+        "InternalError": 255,
+        "Stopping": 255,
+        "": 255,
+    },
 }
 
 

@@ -65,9 +65,11 @@ class SessionClient:
         request: dict[str, Any],
         on_event: Callable[[dict[str, Any]], None],
         on_leaving: Callable[[], None],
+        *,
+        wants_terminal: bool = True,
     ) -> None:
         self._client, self._on_event, self._on_leaving = client, on_event, on_leaving
-        self._terminal = LocalTerminal()
+        self._terminal = LocalTerminal(wanted=wants_terminal)
         self._request = {
             **request,
             "session": os.urandom(16).hex(),
@@ -136,10 +138,16 @@ class SessionClient:
             if 0 in ready:
                 self._read_input()
             if connection.fileno() in ready:
-                data = connection.recv(_CHUNK)
-                if not data:
-                    raise ConnectionError
-                received += data
+                received += self._received(connection)
+
+    def _received(self, connection: _socket.socket) -> bytes:
+        data = connection.recv(_CHUNK)
+        if not data:
+            raise ConnectionError
+        # TLS may have decrypted more than was asked for, of which `select` knows nothing.
+        while waiting := getattr(connection, "pending", int)():
+            data += connection.recv(waiting)
+        return data
 
     def _is_ended(self, received: bytearray) -> bool:
         """Take the frames that are complete; return whether one of them was the end."""

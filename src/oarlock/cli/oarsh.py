@@ -1,0 +1,148 @@
+"""oarsh: a shell or a command on a node of a job, as ssh, but in the job's own group on that node.
+
+Bytes travel on the server's own connections, so no key of the user and no ssh to the node is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from oarlock.cli.options import LONGEST_NUMBER, CommandOptions
+from oarlock.cli.output import CommandOutput, show_text
+from oarlock.cli.session import SessionClient
+from oarlock.cli.terminal import Left
+from oarlock.client import Client, RequestRefused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+JOB_VARIABLE = "OAR_JOB_ID"
+
+OPTIONS = CommandOptions(
+    "oarsh",
+    "Run a command or a login shell on a node of a job, as ssh does.",
+    usage=("[OPTION]... HOST [COMMAND]...",),
+    about=(
+        "The job is $OAR_JOB_ID. What is started runs as the job's user in the job's group on that node, and ends with "
+        "the job; no key and no ssh to the node is needed. Options are those of ssh: those that would leave the job "
+        "(-a -A -i -l -o -p -E -F -G -I -w) are dropped, others than the ones below have no effect."
+    ),
+)
+OPTIONS.flag("-t", "make a terminal, also for a command")
+OPTIONS.flag("-T", "make no terminal")
+OPTIONS.flag("-n", "give the command no input")
+OPTIONS.flag("-h --help", "explain the options and end")
+OPTIONS.flag("-V --version", "tell the version and end")
+OPTIONS.example("OAR_JOB_ID=42 oarsh node3", "open a shell on a node of job 42")
+OPTIONS.example("oarsh node3 hostname", "run a command there, within the job")
+
+_WITHOUT_VALUE = frozenset("46AaCfGgKkMNnqsTtVvXxYy")
+_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+_LOST = 255  # as ssh, for everything that is not the command's own end
+
+
+class RemoteCommand:
+    """What a command line of oarsh says."""
+
+    def __init__(self, host: str, words: Sequence[str], flags: str) -> None:
+        self.host, self.command = host, " ".join(words) or None
+        self.no_input = "n" in flags
+        terminals = [flag for flag in flags if flag in "tT"]
+        self.terminal = {"t": True, "T": False}.get(terminals[-1]) if terminals else self.command is None
+        if "s" in flags and self.command == "sftp":
+            self.command = "exec /usr/lib/openssh/sftp-server"
+
+    def wants_terminal(self) -> bool:
+        """Return whether a terminal is to be made: only where there is one here, as ssh does."""
+        return self.terminal is True and os.isatty(0)
+
+
+def parse(words: Sequence[str]) -> RemoteCommand:
+    """Parse a command line as ssh does: options may stand before the host and right behind it."""
+    rest, flags, host = list(words), "", ""
+    while rest:
+        if rest[0] == "--":
+            rest.pop(0)
+            host = host or (rest.pop(0) if rest else "")
+            break
+        if rest[0].startswith("-") and rest[0] != "-":
+            flags += _read_option(rest)
+        elif not host:
+            host = rest.pop(0)
+        else:
+            break
+    if not host:
+        raise RequestRefused("oarsh needs the name of a node.", kind="BadOption", hint="oarsh HOST [COMMAND]...")
+    return RemoteCommand(host.rpartition("@")[2], rest, flags)
+
+
+def _read_option(rest: list[str]) -> str:
+    """Remove an option, with its value if it has one; return the letters of those that have none."""
+    letters, flags = rest.pop(0)[1:], ""
+    for at, letter in enumerate(letters):
+        if letter in _WITH_VALUE:
+            if at == len(letters) - 1:
+                if not rest:
+                    raise RequestRefused(f"-{letter} needs a value.", kind="BadOption", hint="oarsh HOST [COMMAND]...")
+                rest.pop(0)
+            return flags
+        if letter not in _WITHOUT_VALUE:
+            raise RequestRefused(
+                f"oarsh: unknown option -{letter}.", kind="BadOption", hint="Options are those of ssh."
+            )
+        flags += letter
+    return flags
+
+
+def main() -> int:
+    """Run the command; end with its status."""
+    words = sys.argv[1:]
+    if words[:1] in (["-h"], ["--help"], ["-V"], ["--version"]):
+        return explain(OPTIONS, words[0])
+    out = CommandOutput("oarsh")
+    try:
+        return _run(parse(words))
+    except RequestRefused as refused:
+        out.refuse(refused)
+        return out.code
+    except (KeyboardInterrupt, Left):
+        return _LOST
+
+
+def explain(options: CommandOptions, word: str) -> int:
+    """Print the help or the version of a command whose other options are those of a program of others."""
+    from oarlock import __version__
+    from oarlock.cli.options import help_text
+
+    show_text(help_text(options).rstrip() if word in {"-h", "--help"} else f"Oarlock version : {__version__}")
+    return 0
+
+
+def _run(remote: RemoteCommand) -> int:
+    job = _job()
+    if remote.no_input:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    environment = {name: os.environ[name] for name in ("TERM", "LANG", "LC_ALL") if os.environ.get(name)}
+    request = {"job": job, "node": remote.host, "command": remote.command, "environment": environment}
+    client = SessionClient(Client(), request, lambda _event: None, lambda: None, wants_terminal=remote.wants_terminal())
+    outcome = client.run()
+    if outcome.status is None or outcome.ended:
+        why = outcome.says or outcome.ended
+        show_text(f"oarsh: Job {job} ended{': ' + why if why else ''}.", file=sys.stderr)
+        return _LOST
+    return os.waitstatus_to_exitcode(outcome.status) if os.WIFEXITED(outcome.status) else _LOST
+
+
+def _job() -> int:
+    text = os.environ.get(JOB_VARIABLE, "")
+    if not text:
+        raise RequestRefused(
+            f"No job is named: ${JOB_VARIABLE} is not set.", kind="NoJob", hint=f"{JOB_VARIABLE}=42 oarsh HOST"
+        )
+    if not (text.isdecimal() and text.isascii()) or len(text) > LONGEST_NUMBER:
+        raise RequestRefused(
+            f"${JOB_VARIABLE} is `{text}`, which is not a job number.", kind="NoJob", hint="`oarstat` lists your jobs."
+        )
+    return int(text)
