@@ -93,8 +93,14 @@ async def reservations(program: Program) -> None:
 
 
 async def arrays(program: Program) -> None:
-    """Submit arrays with a large environment, and list all of one's own in full."""
-    large = program.job(environment={"LARGE": "x" * 100_000}, array=[str(n) for n in range(4100)], hold=True)
+    """Submit arrays of which each member would repeat 349 KB of text, and list all of one's own in full."""
+    large = program.job(
+        command="true " + "x" * 60_000,
+        environment={"LARGE": "x" * 125_000},
+        initial_request="x" * 60_000,
+        array=[f"{n:020}" for n in range(4100)],
+        hold=True,
+    )
 
     async def work(caller: Caller, number: int) -> Answer:
         if number % 5 == 0:
@@ -105,13 +111,17 @@ async def arrays(program: Program) -> None:
 
 
 async def alternatives(program: Program) -> None:
-    """Submit arrays of jobs with very many alternatives and groups."""
-    tall, wide = ("+".join(["/core=1"] * groups) + ",walltime=0:1:0" for groups in (250, 4))
+    """Submit arrays of jobs with very many alternatives and groups; the last of them is not refused."""
+    sizes = ((250, 1000), (250, 100), (4, 1000))
     bodies = [
-        program.job(resources=[tall] * 64, array=[str(n) for n in range(100)], hold=True),
-        program.job(resources=[wide] * 64, array=[str(n) for n in range(1000)], hold=True),
+        program.job(
+            resources=["+".join(["/core=1"] * groups) + ",walltime=0:1:0"] * 64,
+            array=[str(n) for n in range(members)],
+            hold=True,
+        )
+        for groups, members in sizes
     ]
-    await program.many(4, lambda caller, number: caller.again("POST", "/jobs", bodies[number % 2]))
+    await program.many(4, lambda caller, number: caller.again("POST", "/jobs", bodies[number % len(bodies)]))
 
 
 async def readers(program: Program) -> None:
@@ -126,7 +136,7 @@ async def readers(program: Program) -> None:
 
 
 async def connections(program: Program) -> None:
-    """Hold 1,400 connections from as many addresses of this machine."""
+    """Hold 1,400 connections from as many addresses of this machine; open those that were closed again."""
     host, _, port = program.address.rpartition(":")
 
     async def hold(number: int) -> None:
@@ -138,7 +148,7 @@ async def connections(program: Program) -> None:
                 writer.close()
             except OSError as problem:
                 program.statuses[type(problem).__name__] += 1
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.05)
 
     tasks = [asyncio.create_task(hold(number)) for number in range(1400)]
     await program.ended.wait()

@@ -41,6 +41,7 @@ def running(site: Instance, user: str, mode: str) -> Iterator[dict[str, Any]]:
     ) as process:
         try:
             yield seen
+            seen["cpu"] = cpu_seconds(process.pid)
             out, _ = process.communicate(timeout=150)
             seen.update(json.loads(out))
         finally:
@@ -56,11 +57,20 @@ def started(site: Instance) -> int:
 
 def measured(site: Instance, victim: str) -> tuple[float, dict[str, Any]]:
     """Let a user work for a while; give how many jobs began a second, and what its commands took."""
+    assert site.process is not None
     with running(site, victim, "commands") as seen:
-        before, began = started(site), time.monotonic()
+        before, began, cpu = started(site), time.monotonic(), cpu_seconds(site.process.pid)
         time.sleep(WINDOW)
-        rate = (started(site) - before) / (time.monotonic() - began)
+        seconds = time.monotonic() - began
+        rate = (started(site) - before) / seconds
+        seen["server_cpu"] = (cpu_seconds(site.process.pid) - cpu) / seconds
     return rate, seen
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that a process took so far, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def p99(seen: dict[str, Any]) -> float:
@@ -89,7 +99,9 @@ def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, tw
         rate, seen = measured(busy_site, victim)
     print(
         f"\n{attack}: p99 {p99(quiet):.3f} -> {p99(seen):.3f} s of {len(seen['seconds'])} commands, "
-        f"starts {quiet_rate:.1f} -> {rate:.1f} a second, log {len(busy_site.log()) >> 10} KiB\n"
+        f"starts {quiet_rate:.1f} -> {rate:.1f} a second ({rate / quiet_rate:.0%}), "
+        f"log {len(busy_site.log()) >> 10} KiB\n"
+        f"  cores: server {quiet['server_cpu']:.2f} -> {seen['server_cpu']:.2f}, attacker {done['cpu'] / WINDOW:.2f}\n"
         f"  attack {done['statuses']}\n  victim {seen['statuses']}"
     )
     assert p99(seen) <= SLOWEST

@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import stat
+import time
 from dataclasses import replace
 from http.client import RemoteDisconnected
 from ipaddress import ip_network
@@ -220,3 +221,17 @@ def test_a_connection_to_a_server_that_stops_as_it_starts_is_closed(sqlite_path:
 def test_half_of_the_descriptors_are_kept_from_connections():
     assert descriptors.connection_shares(1024) == (512, 384)
     assert descriptors.connection_shares(resource.RLIM_INFINITY) == (32_768, 24_576)
+
+
+def test_a_connection_too_many_is_told_so_only_after_a_moment(sqlite_path: Path):
+    limits = ConnectionLimits(LOOPBACK, most_of_one=2, refusal_seconds=0.3)
+    with alone(sqlite_path, limits=limits) as house:
+        held = [_from(house, "127.0.0.1") for _ in range(2)]
+        wait_until(lambda: limits.at_port == 2)
+        began = time.monotonic()
+        many = [_from(house, f"127.1.2.{n}") for n in range(1, 100)]
+        assert {sock.recv(20) for sock in many} == {b"HTTP/1.1 429 Refused"}
+        assert time.monotonic() - began >= 0.3
+        assert limits.open == {"this machine": 2}  # none of them became a connection of the server
+        for sock in (*held, *many):
+            sock.close()

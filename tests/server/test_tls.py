@@ -13,6 +13,8 @@ from oarlock.client import Client, RequestRefused
 from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
+from oarlock.server.http.connection import ConnectionLimits
+from tests.waiting import wait_until
 from tests.web.nodeless_server import NodelessServer, Running, alone
 
 
@@ -87,6 +89,17 @@ def test_the_socket_stays_in_the_clear_and_the_port_does_not(sqlite_path: Path, 
         with socket.create_connection(("127.0.0.1", api.port), 5) as plain:
             plain.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n")
             assert not plain.recv(100).startswith(b"HTTP")
+
+
+def test_connections_count_before_they_have_spoken_tls(sqlite_path: Path, pair: tuple[Path, Path]):
+    limits = ConnectionLimits(Config().allowed_networks, most_of_one=3, refusal_seconds=0.0)
+    with alone(sqlite_path, limits=limits, tls_certificate=pair[0], tls_key=pair[1]) as api:
+        silent = [socket.create_connection(("127.0.0.1", api.port), 20) for _ in range(5)]
+        assert [sock.recv(100) for sock in silent[3:]] == [b"", b""]  # nothing that TLS could not read
+        assert limits.open == {"this machine": 3}
+        for sock in silent:
+            sock.close()
+        wait_until(lambda: not limits.open)
 
 
 def test_a_certificate_of_an_unknown_authority_is_refused(sqlite_path: Path, pair: tuple[Path, Path], monkeypatch):

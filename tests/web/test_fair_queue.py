@@ -106,5 +106,26 @@ async def _enter(queue, user):
     return slot
 
 
+def test_who_asks_too_often_waits_only_while_others_ask():
+    async def story() -> list[object]:
+        queue, done = FairQueue(8, 4, rate=20.0, burst=3.0), []
+
+        async def ask(user: str) -> None:
+            async with queue.slot(user):
+                done.append(user)
+
+        alone = [asyncio.create_task(ask("ada")) for _ in range(6)]
+        await asyncio.gather(*alone)
+        began = asyncio.get_running_loop().time()
+        await ask("bob")  # has a burst of his own, and is there from now on
+        shared = [asyncio.create_task(ask("ada")) for _ in range(4)]
+        await asyncio.sleep(0)
+        at_once = len(done) - 7
+        await asyncio.gather(*shared)  # 4 at 20 a second: 0.2 s
+        return [at_once, asyncio.get_running_loop().time() - began >= 0.15, len(done)]
+
+    assert asyncio.run(story()) == [0, True, 11]
+
+
 def test_one_user_has_at_most_a_quarter_of_the_slots_of_a_server():
     assert dispatch.MOST_OF_ONE < dispatch.MOST_ALONE <= dispatch.SLOTS // 4

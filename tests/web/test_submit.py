@@ -54,6 +54,12 @@ def test_an_array_is_many_jobs(client: Client):
     assert [job["command"] for job in client.get("/jobs?array=1&full=1").body["jobs"]] == ["true a", "true b", "true c"]
 
 
+def test_only_jobs_that_are_new_and_not_held_wake_the_scheduler(api: Running, client: Client):
+    for request_id, held in (("one", False), ("one", False), ("two", True), ("two", True), ("three", False)):
+        assert client.post("/jobs", JOB | {"hold": held}, Request_Id=request_id).status == 200
+    assert api.core.asked == ["schedule"] * 2
+
+
 def test_a_retry_makes_no_second_job(client: Client):
     first, second = (client.post("/jobs", JOB, Request_Id="one").body for _ in range(2))
     assert (first["job_ids"], second["job_ids"]) == ([1], [1])

@@ -11,15 +11,49 @@ from weakref import WeakValueDictionary
 SHARED_SECONDS = 5.0
 """For how long a user who asked counts as being there, beside the others."""
 
+_LEAST_PAUSE = 0.01
+
+
+class TokenBucket:
+    """How many requests a user may begin at once: `burst`, refilled by `rate` a second."""
+
+    __slots__ = ("_at", "_burst", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._tokens, self._at = burst, now
+
+    def seconds_until_one(self, now: float) -> float:
+        """Return how long it takes until there is one; 0 if there is one now."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (1.0 - self._tokens) / self._rate)
+
+    def take(self) -> None:
+        """Take one, if there is one."""
+        self._tokens = max(0.0, self._tokens - 1.0)
+
 
 class FairQueue:
     """A number of slots, of which one user holds at most `most_of_one`, or `alone` while nobody else asks.
 
-    While no slot is free, waiting users are served round robin, not in the order of their requests.
+    While no slot is free, waiting users are served round robin, not in the order of their requests. With a `rate`, one
+    user begins at most so many requests a second, after a `burst`; that, too, counts only while others ask.
     """
 
-    def __init__(self, slots: int, most_of_one: int | None = None, *, alone: int | None = None) -> None:
+    def __init__(
+        self,
+        slots: int,
+        most_of_one: int | None = None,
+        *,
+        alone: int | None = None,
+        rate: float | None = None,
+        burst: float = 1.0,
+    ) -> None:
         self._free = slots
+        self._rate, self._burst = rate, burst
+        self._buckets: dict[str, TokenBucket] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._most_of_one = most_of_one or slots
         self._alone = alone or self._most_of_one
         self._last_user = ""
@@ -31,7 +65,7 @@ class FairQueue:
     async def slot(self, user: str) -> AsyncIterator[None]:
         """Wait for a slot, and hold it inside the `with`."""
         self._note(user)
-        if self._free and self._may_take(user):
+        if self._free and user not in self._waiting and self._may_take(user):
             self._take(user)
         else:
             await self._wait(user)
@@ -49,14 +83,20 @@ class FairQueue:
 
     def _may_take(self, user: str) -> bool:
         """Return whether a user may hold one slot more."""
-        held = self._held[user]
-        if held < self._most_of_one:
-            return True
-        return held < self._alone and asyncio.get_running_loop().time() >= self._shared_until
+        held, now = self._held[user], asyncio.get_running_loop().time()
+        if now >= self._shared_until:
+            return held < self._alone
+        return held < self._most_of_one and not self._pause_of(user, now)
+
+    def _pause_of(self, user: str, now: float) -> float:
+        """Return for how long a user who asked too often has to wait."""
+        bucket = self._buckets.get(user)
+        return 0.0 if bucket is None else bucket.seconds_until_one(now)
 
     async def _wait(self, user: str) -> None:
         mine = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(mine)
+        self._look_again()
         try:
             await mine
         except asyncio.CancelledError:
@@ -67,17 +107,36 @@ class FairQueue:
     def _take(self, user: str) -> None:
         self._free -= 1
         self._held[user] += 1
+        if self._rate is not None:
+            if user not in self._buckets:
+                self._buckets[user] = TokenBucket(self._rate, self._burst, asyncio.get_running_loop().time())
+            self._buckets[user].take()
 
     def _release(self, user: str) -> None:
         self._free += 1
         self._held[user] -= 1
         if not self._held[user]:
             del self._held[user]
-        if self._waiting:
-            self._pass_on()
+        if self._waiting and not self._pass_on():
+            self._look_again()
 
-    def _pass_on(self) -> None:
-        """Pass the free slot to the next user who may have one more; requests of one user are served in order."""
+    def _look_again(self) -> None:
+        """Set a timer for those who wait for nothing but their rate: no slot that is released would wake them."""
+        if self._rate is None or self._timer is not None or not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        pauses = [self._pause_of(user, loop.time()) for user in self._waiting if self._held[user] < self._most_of_one]
+        if pauses:
+            self._timer = loop.call_later(max(min(pauses), _LEAST_PAUSE), self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        while self._free and self._pass_on():
+            pass
+        self._look_again()
+
+    def _pass_on(self) -> bool:
+        """Pass a free slot to the next user who may have one more; requests of one user are served in order."""
         for user in list(self._waiting):
             if not self._may_take(user):
                 continue
@@ -88,7 +147,8 @@ class FairQueue:
             if first is not None:
                 self._take(user)
                 first.set_result(None)
-                return
+                return True
+        return False
 
 
 def _next(waiting: deque[asyncio.Future[None]]) -> asyncio.Future[None] | None:

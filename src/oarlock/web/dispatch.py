@@ -34,6 +34,9 @@ Alone, as many as a script's connections usually are: submissions that wait for 
 fewer of them each transaction carries fewer jobs.
 """
 
+MOST_A_SECOND, MOST_IN_A_BURST = 200.0, 400.0
+"""How many requests one user may begin while others ask: the event loop has to start jobs and answer the others."""
+
 ADMIN_SLOTS = 16
 """How many more there are for administrators alone: they can look and act whatever users do."""
 
@@ -50,7 +53,7 @@ class Dispatcher:
     def __init__(self, core: ServerInterface, policy: AccessPolicy, submissions: SubmissionService) -> None:
         self.core, self.policy, self.submissions = core, policy, submissions
         self.accounts = AccountDirectory()
-        self._slots = FairQueue(SLOTS, MOST_OF_ONE, alone=MOST_ALONE)
+        self._slots = FairQueue(SLOTS, MOST_OF_ONE, alone=MOST_ALONE, rate=MOST_A_SECOND, burst=MOST_IN_A_BURST)
         self._admin_slots = FairQueue(ADMIN_SLOTS)
         self._large = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)

@@ -37,6 +37,7 @@ class AcceptedSubmission:
     first: Job
     ids: range
     messages: tuple[str, ...] = ()
+    is_repeated: bool = False  # the same request made them before
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,12 @@ class SubmissionService:
             done = await self._core.read(lambda tx: submit.earlier_result(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
-            return AcceptedSubmission(done.first, done.ids)
+            return AcceptedSubmission(done.first, done.ids, is_repeated=True)
         admission = replace(admission, request_id=request_id)
         try:
             large = submit.is_large(admission.admitted.submission)
             done = await (self._store_large(admission) if large else self._store(admission))
-            return AcceptedSubmission(done.first, done.ids, admission.admitted.messages)
+            return AcceptedSubmission(done.first, done.ids, admission.admitted.messages, done.is_repeated)
         except CountsChanged:
             if tries <= 1:
                 raise

@@ -1,7 +1,7 @@
 """Submit: an admitted submission becomes waiting jobs, in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
@@ -71,10 +71,14 @@ class AdmittedSubmission(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredJobs:
-    """What a submission became: its first job, and how many jobs there are, numbered one after the other."""
+    """What a submission became: its first job, and how many jobs there are, numbered one after the other.
+
+    `is_repeated`: they were stored when the same request came before.
+    """
 
     first: Job
     count: int
+    is_repeated: bool = field(default=False, compare=False)
 
     @property
     def ids(self) -> range:
@@ -222,7 +226,7 @@ def earlier_result(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs |
     if answer is None:
         return None
     first, count = map(int, answer.split())
-    return StoredJobs(jobs.get(tx, first), count)
+    return StoredJobs(jobs.get(tx, first), count, is_repeated=True)
 
 
 def prepare(tx: Tx, admitted: RuleAcceptance, *, cluster: ClusterResources, config: Config, now: int) -> NewJob:

@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
@@ -27,6 +28,8 @@ ANSWER_BYTES = 2**18
 """A client that reads less of its response than this in `ANSWER_SECONDS` is disconnected."""
 
 MOST_OF_ONE = 256
+REFUSAL_SECONDS = 1.0
+"""After so long a connection too many is refused."""
 
 _CREDENTIALS = struct.Struct("iII")
 
@@ -41,6 +44,7 @@ class ConnectionLimits:
     networks: Collection[Network] = ()
     head_seconds: float = HEAD_SECONDS
     answer_seconds: float = ANSWER_SECONDS
+    refusal_seconds: float = REFUSAL_SECONDS
     most_of_one: int = MOST_OF_ONE
     most: int = 4096
     most_at_port: int = 3072
@@ -53,16 +57,19 @@ class ConnectionLimits:
         ip = _plain(address)
         return any(ip in network for network in self.networks)
 
-    def enter(self, caller: int | str) -> OarlockError | None:
-        """Count a new connection; return the error if it is one too many."""
+    def enter(self, caller: int | str) -> None:
+        """Count a new connection."""
         self.open[caller] += 1
         self.in_all += 1
         self.at_port += isinstance(caller, str)
-        if self.open[caller] > self.most_of_one:
+
+    def refusal(self, caller: int | str) -> TooManyAtOnce | None:
+        """Return the error if one more connection of the caller is one too many."""
+        if self.open[caller] >= self.most_of_one:
             return TooManyAtOnce(
                 f"There are already {self.most_of_one} connections of yours.", hint="Close some first."
             )
-        if self.in_all > self.most or (isinstance(caller, str) and self.at_port > self.most_at_port):
+        if self.in_all >= self.most or (isinstance(caller, str) and self.at_port >= self.most_at_port):
             return TooManyAtOnce("The server has as many connections as it can take.", hint="Try again in a moment.")
         return None
 
@@ -86,6 +93,7 @@ def caller_of(address: str) -> str:
     return str(ip) if isinstance(ip, IPv4Address) else str(IPv6Network((int(ip) >> 64 << 64, 64)))
 
 
+@lru_cache(maxsize=4096)
 def _plain(address: str) -> IPv4Address | IPv6Address:
     """Parse an address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     ip = ip_address(address.partition("%")[0])
@@ -134,7 +142,6 @@ class Connection(HttpToolsProtocol):
     def __init__(self, limits: ConnectionLimits, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._limits = limits
-        self._caller: int | str | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._head_began = False
@@ -144,30 +151,19 @@ class Connection(HttpToolsProtocol):
         self._upgraded: UpgradedConnection | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Identify the caller; refuse addresses that are not allowed, and one connection too many."""
+        """Identify the caller. Who may connect, and how often, was decided when it was accepted (`accepting`)."""
         super().connection_made(transport)
         # So that `pause_writing` is called for every unread byte. TLS pauses from `high` bytes on, also from none.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1, low=0)
         self.transport = WholeResponseTransport(transport, self.loop)  # type: ignore[assignment]
-        peer = _peer(transport)
-        if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):
-            transport.abort()
-            return
         # A dictionary of its own: all connections share the one that uvicorn hands out.
-        self.app_state = {**self.app_state, "peer": peer, "connection": self}
-        self._caller = peer.uid if peer is not None else caller_of(self.client[0] if self.client else "::")
-        if refusal := self._limits.enter(self._caller):
-            self._refuse(refusal)
-            return
+        self.app_state = {**self.app_state, "peer": _peer(transport), "connection": self}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers and count the connection as closed."""
+        """Stop the timers."""
         self._stop_timer()
         self._stop_answer_timer()
-        if self._caller is not None:
-            self._limits.leave(self._caller)
-            self._caller = None
         super().connection_lost(exc)
         if self._upgraded is not None:
             self._upgraded.end()
@@ -175,7 +171,7 @@ class Connection(HttpToolsProtocol):
 
     def upgrade(self) -> UpgradedConnection:
         """Answer 101 and return the connection of frames; whatever is received from now on goes there."""
-        local = isinstance(self._caller, int)
+        local = self.app_state["peer"] is not None
         self._upgraded = UpgradedConnection(self.transport, is_local=local)
         return self._upgraded
 
@@ -263,15 +259,23 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _refuse(self, error: OarlockError) -> None:
-        status, content = refusals.refusal(error)
-        head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        self.transport.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+        self.transport.write(refusal_text(error))
         self.transport.close()
 
 
-def _peer(transport: asyncio.Transport) -> SocketPeer | None:
-    """Return the credentials of the other end of a Unix socket, which the kernel vouches for; None for TCP."""
-    sock = transport.get_extra_info("socket")
-    if sock.family != socket.AF_UNIX:
-        return None
+def refusal_text(error: OarlockError) -> bytes:
+    """Return the response to a connection that is closed with an error."""
+    status, content = refusals.refusal(error)
+    head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
+def peer_of(sock: socket.socket) -> SocketPeer:
+    """Return the credentials of the other end of a Unix socket, which the kernel vouches for."""
     return SocketPeer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+
+
+def _peer(transport: asyncio.Transport) -> SocketPeer | None:
+    """Return the credentials of the other end of a Unix socket; None for TCP."""
+    sock = transport.get_extra_info("socket")
+    return peer_of(sock) if sock.family == socket.AF_UNIX else None

@@ -17,6 +17,7 @@ import uvicorn
 from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused, PortTaken
 from oarlock.server.http import descriptors, tls
+from oarlock.server.http.accepting import AcceptGuard, GuardedSocket
 from oarlock.server.http.connection import Connection, ConnectionLimits
 from oarlock.server.nodes import python_rules
 from oarlock.web import app
@@ -37,8 +38,8 @@ _BACKLOG = 1024
 class Listeners:
     """Sockets that listen: the Unix one, and those of the port."""
 
-    unix: socket.socket
-    tcp: Sequence[socket.socket]
+    unix: GuardedSocket
+    tcp: Sequence[GuardedSocket]
     path: Path
     tls: ssl.SSLContext | None = None  # at the port
 
@@ -76,6 +77,10 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
     """Serve on these sockets until cancelled."""
     dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
     server = _Server(_settings(dispatcher, limits), listeners)
+    guard = AcceptGuard(limits)
+    for sock in (listeners.unix, *listeners.tcp):
+        sock.guard = guard
+        sock.is_tls = sock is not listeners.unix and listeners.tls is not None
     serving = asyncio.create_task(server.serve(sockets=[listeners.unix, *listeners.tcp]))
     encrypted = "yes" if listeners.tls else "no"
     log.info("listening", extra={"socket": str(listeners.path), "port": listeners.port, "tls": encrypted})
@@ -89,6 +94,7 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
     finally:
         serving.cancel()
         await _abort_connections(server)
+        guard.close()
         dispatcher.accounts.close()
         listeners.path.unlink(missing_ok=True)
         for sock in (listeners.unix, *listeners.tcp):
@@ -181,14 +187,14 @@ def _check_secrecy(config: Config, tcp: Sequence[socket.socket], context: ssl.SS
         )
 
 
-def _open_unix(path: Path) -> socket.socket:
+def _open_unix(path: Path) -> GuardedSocket:
     """Listen at a path; remove what a dead server left there. Whoever can reach the directory can connect.
 
     The socket listens before it is renamed to its path, so that no client that sees the path is refused.
     """
     early = path.with_name(path.name + "~")
     early.unlink(missing_ok=True)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = GuardedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(early))
         early.chmod(0o600 if os.geteuid() else 0o666)
@@ -202,7 +208,7 @@ def _open_unix(path: Path) -> socket.socket:
     return sock
 
 
-async def _open_port(host: str, port: int) -> list[socket.socket]:
+async def _open_port(host: str, port: int) -> list[GuardedSocket]:
     """Listen on a port, at every address that the host name stands for."""
     loop = asyncio.get_running_loop()
     try:
@@ -211,10 +217,10 @@ async def _open_port(host: str, port: int) -> list[socket.socket]:
         raise PortTaken(
             f"Cannot listen on {host}: {unknown.strerror}.", hint="SERVER_HOSTNAME in the settings chooses another."
         ) from unknown
-    opened: list[socket.socket] = []
+    opened: list[GuardedSocket] = []
     problem: OSError | None = None
     for family, kind, protocol, _, address in addresses:
-        sock = socket.socket(family, kind, protocol)
+        sock = GuardedSocket(family, kind, protocol)
         try:
             _bind(sock, (address[0], opened[0].getsockname()[1] if opened else port, *address[2:]))
             opened.append(sock)

@@ -41,8 +41,9 @@ async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitR
     if context.behalf is not None:
         await context.core.write(context.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await context.submissions.take(request, context.account, request_id=context.request_id)
-    context.core.wake_scheduler()
     first, ids = taken.first, list(taken.ids)
+    if not taken.is_repeated and first.state is not JobState.HOLD:
+        context.core.wake_scheduler()  # a pass costs more than all the rest: never for jobs that it has seen, or skips
 
     async def answered() -> SubmitResponse:
         view = await _reservation(context, first.id)
