@@ -71,9 +71,8 @@ def test_every_setting_has_a_reader_or_says_what_it_waits_for():
 
 def test_a_setting_that_nothing_reads_yet_is_warned_of(conf, tmp_path):
     loaded = conf("OARSH_OPENSSH_DEFAULT_OPTIONS='-oForwardX11=no'\n")
-    assert loaded.warnings == (
-        f"{tmp_path}/oar.conf, line 1: OARSH_OPENSSH_DEFAULT_OPTIONS has no effect yet: oarsh is not there.",
-    )
+    why = "OARSH_OPENSSH_DEFAULT_OPTIONS has no effect yet: an oarsh that uses ssh is not there."
+    assert loaded.warnings == (f"{tmp_path}/oar.conf, line 1: {why}",)
 
 
 def test_no_key_is_both_used_and_unused():

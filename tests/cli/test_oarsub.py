@@ -187,7 +187,6 @@ def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_pa
         ("-s x.tgz", 1, "Stage-in (-s) is not here yet."),
         ("-k", 1, "Job keys (-k) are not here yet."),
         ("-e key", 1, "Job keys (-e) are not here yet."),
-        ("-I -t noop", 17, "A job of type noop runs nothing: it cannot be interactive."),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_script_as_well(run, server, tmp_path, line, code, told):
@@ -338,10 +337,7 @@ def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, c
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["-I", "-r", "2026-11-15 18:29:04"], 7, "A reservation cannot be interactive."),
-        (["-I", "--array", "2"], 8, "An interactive job cannot be an array."),
         (["-I", "--array-param-file", "nowhere"], 9, "An interactive job cannot be an array."),
-        (["-I", "-t", "besteffort", "-t", "noop"], 17, "A job of type noop runs nothing: it cannot be interactive."),
         (["-C", "1234", "-t", "noop"], 17, "A job of type noop has no shell to connect to."),
     ],
 )
@@ -363,6 +359,9 @@ def test_what_is_not_here_yet_says_so(run, server, words):
     ("words", "kind", "more", "code"),
     [
         (["-q", "nosuch", "x"], "UnknownQueue", {}, 248),
+        (["-I", "-r", "2030-11-15 18:29:04"], "InteractiveReservation", {}, 7),
+        (["-I", "--array", "2"], "InteractiveArray", {}, 8),
+        (["-I", "-t", "besteffort", "-t", "noop"], "InteractiveNoop", {}, 17),
         (["-l", "foo", "x"], "SyntaxRefused", {"text": "foo", "at": 3}, 255),
         (["-p", "mem=16; drop", "x"], "SyntaxRefused", {"text": "mem=16; drop", "at": 6}, 8),
         (["-p", "bogus=1", "x"], "UnknownProperty", {}, 8),

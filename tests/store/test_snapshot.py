@@ -429,7 +429,7 @@ def test_of_a_long_queue_what_is_new_is_read_and_what_waits_is_remembered(tx: Tx
     agree(tx, memory)
 
 
-def test_what_was_changed_by_hand_in_a_long_queue_is_read_within_ten_minutes(tx: Tx):
+def test_changes_by_hand_in_a_long_queue_are_read_within_ten_minutes(tx: Tx):
     memory, _ = snapshot.SnapshotCache(), add_nodes(tx, ["a"])
     new_jobs.add(tx, [new() for _ in range(1_000)])
 

@@ -92,17 +92,12 @@ NOT_YET = {
 }
 
 APART = {
-    ("interactive", "reservation"): (
-        "InteractiveReservation", "A reservation cannot be interactive.", "Drop -I, or -r."),
-    ("interactive", "array"): ("InteractiveArray", "An interactive job cannot be an array.", "Drop -I, or --array."),
     ("interactive", "array_param_file"): (
         "InteractiveParameterFile", "An interactive job cannot be an array.", "Drop -I, or --array-param-file."),
-    ("interactive", "noop"): (
-        "InteractiveNoop", "A job of type noop runs nothing: it cannot be interactive.", "Drop -I, or -t noop."),
     ("connect", "noop"): (
         "ConnectNoop", "A job of type noop has no shell to connect to.", "Drop -t noop: -C is about a job that runs."),
 }  # fmt: skip
-"""What cannot be asked for together, whether it is here yet or not; OAR has a number for each."""
+"""What cannot be asked for together and never reaches the server, which refuses the rest; OAR has a number for each."""
 
 BESIDE_RESUBMIT = frozenset({"resubmit", "dry_run", "server", "dumper", "xml", "yaml", "json"})
 

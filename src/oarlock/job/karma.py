@@ -8,7 +8,7 @@ from oarlock.job.run import schedule
 from oarlock.model.snapshot import Usage
 from oarlock.plan.policy.policies import karma_of
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import snapshot
+from oarlock.store.queries import accounting
 from oarlock.store.queries.accounting import AccountingRow
 
 
@@ -17,7 +17,7 @@ def by_project(tx: Tx, config: Config, user: str, rows: Iterable[AccountingRow],
 
     Queues have shares of their own: of each project counts the queue in which these rows have most of it.
     """
-    usage = snapshot.usage_by_queue(tx, since=now - config.karma_window, until=now)
+    usage = accounting.usage_by_queue(tx, since=now - config.karma_window, until=now)
     fairness = schedule.plan_settings(config).fairness
     amounts: dict[str, Counter[str]] = {}
     for row in rows:

@@ -71,8 +71,8 @@ class JobSettings:
     oarsh_openssh_default_options: tuple[str, ...] = _NODES(
         kinds.COMMAND,
         ("-oProxyCommand=none", "-oPermitLocalCommand=no"),
-        "Options that `oarsh` always gives to ssh; no effect yet.",
-        waits_for="oarsh",
+        "Options that `oarsh` always gives to ssh; no effect yet, since it uses the server's own connections.",
+        waits_for="an oarsh that uses ssh",
     )
     deploy_hostname: str = _NODES(
         kinds.PERHAPS_WORD, "", "Where jobs of type deploy run their command; nothing: there are no such jobs."

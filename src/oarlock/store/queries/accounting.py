@@ -1,7 +1,7 @@
 """Accounting: resource-seconds used and requested in windows of time, and what each job really used."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,7 +14,7 @@ from sqlalchemy import Delete, Select, Update, bindparam, case, delete, func, li
 
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.model.snapshot import Usage
+from oarlock.model.snapshot import Queue, Usage
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import (
@@ -307,3 +307,50 @@ def window_shares(start: int, stop: int, window: int) -> Iterator[tuple[int, int
         end = min(stop, begin + window)
         yield begin, begin + window - 1, end - start
         start = end
+
+
+def all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life: int, now: int) -> dict[str, Usage]:
+    """Read what was used: in the window, and before it where a queue weighs its jobs."""
+    usage = usage_by_queue(tx, since=now - karma_window, until=now)
+    if half_life and any(queue.weighs for queue in served):
+        return with_decayed_usage(tx, usage, half_life=half_life, now=now)
+    return usage
+
+
+def usage_by_queue(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
+    """Sum what every queue's users and projects used and asked for in windows that begin in [since, until)."""
+    rows = tx.execute(_usage_since(), {"since": since, "until": until})
+    usage: defaultdict[str, _UsageSums] = defaultdict(_UsageSums)
+    for queue, kind, user, project, consumed in rows:
+        usage[queue].add(kind, user, project, int(consumed))
+    return {queue: sums.usage() for queue, sums in sorted(usage.items())}
+
+
+@cache
+def _usage_since() -> Select[Any]:
+    row = accounting.c
+    who = (row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
+    windows = (row.window_start >= bindparam("since"), row.window_start < bindparam("until"))
+    return select(*who, func.sum(row.consumption)).where(*windows).group_by(*who)
+
+
+class _UsageSums:
+    """Accumulates the usage of one queue."""
+
+    def __init__(self) -> None:
+        self._users = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+        self._projects = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+
+    def add(self, kind: str, user: str, project: str, consumed: int) -> None:
+        self._users[kind][user] += consumed
+        self._projects[kind][project] += consumed
+
+    def usage(self) -> Usage:
+        used, requested = self._users["USED"], self._users["ASKED"]
+        return Usage(
+            used=sum(used.values()),
+            asked=sum(requested.values()),
+            used_by_user=dict(used),
+            asked_by_user=dict(requested),
+            used_by_project=dict(self._projects["USED"]),
+        )

@@ -11,7 +11,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, or_,
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
-from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Promise, Queue, Snapshot, Usage, WaitingJob
+from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Promise, Queue, Snapshot, WaitingJob
 from oarlock.store.engine import facts
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
@@ -19,7 +19,6 @@ from oarlock.store.queries import accounting as stored_accounting
 from oarlock.store.queries import administration, plans, properties, shapes
 from oarlock.store.queries import jobs as stored_jobs
 from oarlock.store.tables import (
-    accounting,
     assigned_resources,
     gantt_jobs_predictions,
     gantt_jobs_resources,
@@ -105,7 +104,7 @@ def read(
         shapes=tuple(requested.shapes),
         waiting=waiting,
         placed=tuple(placed),
-        usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
+        usage=stored_accounting.all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
         quotas=rules,
         windows=tuple(administration.maintenance_windows(tx, types, now=now)),
         recent=stored_accounting.recent_runs(tx, {job.user for job in waiting} | {job.user for job in placed})
@@ -420,53 +419,6 @@ _DEPENDENCIES = (
     .where(job_dependencies.c.job_id.in_(_WAITS.order_by(None)))
     .order_by(jobs.c.job_id)
 )
-
-
-def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life: int, now: int) -> dict[str, Usage]:
-    """Read what was used: in the window, and before it where a queue weighs its jobs."""
-    usage = usage_by_queue(tx, since=now - karma_window, until=now)
-    if half_life and any(queue.weighs for queue in served):
-        return stored_accounting.with_decayed_usage(tx, usage, half_life=half_life, now=now)
-    return usage
-
-
-def usage_by_queue(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
-    """Sum what every queue's users and projects used and asked for in windows that begin in [since, until)."""
-    rows = tx.execute(_stored_usage(), {"since": since, "until": until})
-    usage: defaultdict[str, _Sums] = defaultdict(_Sums)
-    for queue, kind, user, project, consumed in rows:
-        usage[queue].add(kind, user, project, int(consumed))
-    return {queue: sums.usage() for queue, sums in sorted(usage.items())}
-
-
-@cache
-def _stored_usage() -> Select[Any]:
-    row = accounting.c
-    who = (row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
-    windows = (row.window_start >= bindparam("since"), row.window_start < bindparam("until"))
-    return select(*who, func.sum(row.consumption)).where(*windows).group_by(*who)
-
-
-class _Sums:
-    """Accumulates the usage of one queue."""
-
-    def __init__(self) -> None:
-        self._users = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
-        self._projects = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
-
-    def add(self, kind: str, user: str, project: str, consumed: int) -> None:
-        self._users[kind][user] += consumed
-        self._projects[kind][project] += consumed
-
-    def usage(self) -> Usage:
-        used, requested = self._users["USED"], self._users["ASKED"]
-        return Usage(
-            used=sum(used.values()),
-            asked=sum(requested.values()),
-            used_by_user=dict(used),
-            asked_by_user=dict(requested),
-            used_by_project=dict(self._projects["USED"]),
-        )
 
 
 def _grouped(rows: Iterable[Any]) -> dict[int, tuple[Any, ...]]:

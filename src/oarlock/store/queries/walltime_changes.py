@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, bindparam, delete, func, select
 
 from oarlock.model.job import JobState, Reservation
+from oarlock.model.job_type import JobType
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import (
@@ -80,7 +81,7 @@ def next_planned_start(
 @cache
 def _next_start(engine: str, reservations_only: bool) -> Select[Any]:
     moldable, given, predicted = moldable_job_descriptions.c, gantt_jobs_resources.c, gantt_jobs_predictions.c
-    best_effort = select(job_types.c.job_id).where(job_types.c.type == "besteffort")
+    best_effort = select(job_types.c.job_id).where(job_types.c.type == JobType.BESTEFFORT.value)
     statement = (
         select(func.min(predicted.start_time))
         .select_from(gantt_jobs_resources)
