@@ -44,7 +44,7 @@ def _array() -> Lived:
     Before that the server listens and knows its nodes: how long it takes to start is another matter.
     """
     with (
-        _site() as (database, state, user),
+        new_site() as (database, state, user),
         Meter() as meter,
         door.serving(state, {"NODE_TRANSPORT": "local", "LOG_LEVEL": 1}, started_in=meter.inside()) as server,
     ):
@@ -160,7 +160,8 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
 
 
 @contextlib.contextmanager
-def _site() -> Iterator[tuple[Database, Path, str]]:
+def new_site() -> Iterator[tuple[Database, Path, str]]:
+    """Make a database with four nodes in a state directory, and a user; remove them."""
     user = f"oarlb{os.getpid() % 100000}"
     with workspace() as place:
         state = place / "state"
@@ -211,7 +212,7 @@ def ssh() -> float:
 @figure("life.latency", unit="ms", target=60)
 def latency() -> float:
     """Measure from a submission on an idle cluster to the user's command running: the median of 30."""
-    with _site() as (database, state, user):
+    with new_site() as (database, state, user):
         return statistics.median(asyncio.run(_latencies(database, state, user))) * 1000
 
 

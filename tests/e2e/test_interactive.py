@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from oarlock.client import Client
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 from tests.e2e.instance import Instance
-from tests.e2e.terminal import Terminal, job_of, piped, terminal
+from tests.e2e.terminal import Terminal, job_of, piped, seen_as, terminal
 from tests.waiting import wait_until
 
 pytestmark = needs_root
@@ -226,15 +227,14 @@ def test_shell_and_client_outlive_the_server_and_nothing_is_lost(own, users):
     assert (own.story(job), own.job(job).exit_code) == (NORMAL, 5 << 8)
 
 
-def test_a_client_that_waits_outlives_the_server(own, users):
+def test_a_client_that_waits_outlives_a_restart_of_the_server(own, users):
     before = job_of(
         piped(own, users[0], "-l", "/core=2,walltime=1", "until [ -e go ]; do sleep 0.05; done")[1].encode()
     )
     with terminal(own, users[0], "-I", "-l", CORE) as waiting:
         job = job_of(waiting.until("Start prediction"))
-        own.kill()
-        own.start()
-        own.until((own.state / "server.sock").exists)
+        own.stop()
+        own.serve()
         (own.home / "go").touch()
         _shell(waiting)
         waiting.type("exit\r")
@@ -291,3 +291,31 @@ def test_what_belongs_to_one_user_is_shown_to_no_other(shop, users):
     # The name of a session is all that a client needs to join it again.
     assert re.search(r"[0-9a-f]{32}", "\n".join(line for line in log.splitlines() if "session" in line)) is None
     wait_until(lambda: "session left" in shop.log())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_jobs_whose_clients_died_with_the_server_end_after_its_return(own, users):
+    with (
+        terminal(own, users[0], "-I", "-l", CORE) as first,
+        terminal(own, users[0], "-I", "-l", "/core=2,walltime=1") as second,
+    ):
+        runs = _shell(first)
+        waits = job_of(second.until("Start prediction"))
+        own.kill()
+        first.kill()
+        second.kill()
+    own.serve()
+    own.until(own.all_over, seconds=120)
+    assert (own.story(runs), os.WTERMSIG(own.job(runs).exit_code)) == (NORMAL, signal.SIGHUP)
+    assert (own.story(waits), "CANNOT_NOTIFY_OARSUB" in own.events(waits)) == (["Waiting", "Error"], True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_an_interactive_job_that_nobody_enters_ends_by_itself(own, users):
+    with seen_as(users[0]):
+        body = {"interactive": True, "resources": [CORE], "directory": str(own.home)}
+        job = Client(str(own.state / "server.sock")).submit(body)["job_ids"][0]
+    own.until(own.all_over, seconds=120)
+    assert (own.story(job)[-1], "CANNOT_NOTIFY_OARSUB" in own.events(job)) == ("Error", True)

@@ -37,6 +37,8 @@ class SessionRelay:
 
     def from_node(self, frame: bytes) -> None:
         """Pass a frame of the node to the client."""
+        if self._broken.is_set():
+            return
         try:
             self._check_from_node(frame)
         except StreamBroken as broken:
