@@ -267,6 +267,17 @@ def test_oarprint_reads_what_oarstat_prints_and_the_file_of_the_job(live: Site):
     assert (live.home / "printed").read_text() == printed.out
 
 
+def test_a_reservation_for_now_starts_at_once_and_shows_its_origin(live: Site):
+    words = ("-r", "now", "-t", "origin=library", "-t", "expire=2099-01-01 00:00:00", "--signal", "USR1")
+    ran = live.run("alice", "oarsub", *words, "-l", "core=1,walltime=0:5:0", "sleep 200")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "Reservation valid --> OK"), ran
+    job = int(ran.out.partition("OAR_JOB_ID=")[2].split()[0])
+    live.until_state(job, S.RUNNING)
+    assert "    types = origin=library, expire=2099-01-01 00:00:00\n" in live.run("bob", "oarstat", "-fj", str(job)).out
+    live.run("alice", "oardel", str(job))
+    live.until_state(job, S.ERROR)
+
+
 def test_a_job_that_does_not_exist_is_an_empty_answer_with_a_hint(live: Site):
     hint = "oarstat: There is no job 99999.\n  `oarstat` lists yours.\n"
     for option in ("-j", "-pj", "-ej", "-sj", "--usage -j"):

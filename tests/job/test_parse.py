@@ -47,6 +47,10 @@ def test_what_is_not_said_is_the_sites_default():
     )
 
 
+def test_a_reservation_for_now_begins_by_the_servers_clock():
+    assert taken({"reservation": "now", "command": "true"}).reservation == (NOW, None)
+
+
 def test_an_interactive_job_needs_no_command():
     made = taken({"interactive": True})
     assert (made.kind, made.command) == (JobKind.INTERACTIVE, None)
@@ -113,6 +117,11 @@ REFUSED = [
             "deadline=2026-13-01 10:00",
             "deadline=1971-01-01",
             "deadline=5",
+            "expire",
+            "expire=soon",
+            "expire=1971-01-01",
+            "origin",
+            "origin=",
         )
     ),
     ({"types": ["inner"]}, submission_errors.BadType),
@@ -144,6 +153,7 @@ REFUSED = [
     ({"resources": ["nodes=1"] * 65}, errors.TooLong),
     ({"import_key": "k" * 20000}, errors.TooLong),
     ({"reservation": "tomorrow"}, submission_errors.BadReservation),
+    ({"reservation": "Now"}, submission_errors.BadReservation),
     ({"reservation": "2031-02-30 10:00:00"}, submission_errors.BadReservation),
     ({"reservation": "2031-02-03 10:00"}, submission_errors.BadReservation),
     ({"reservation": "2001-02-03 10:00:00"}, submission_errors.ReservationPast),

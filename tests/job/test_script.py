@@ -11,7 +11,7 @@ SCRIPT = """#!/bin/sh
 #OAR -l nodes=2,walltime=1
 #OAR -n scanned --project proj
 #OAR -t besteffort -t idempotent
-#OAR --checkpoint=60 --signal 10
+#OAR --checkpoint=60 --signal USR1
 #OAR -a 4 --hold
 echo hello
 #OAR --array 3

@@ -96,6 +96,17 @@ def test_a_postponed_job_starts_at_its_date(make):
     assert cluster.job(job).start == begin
 
 
+def test_a_job_that_did_not_start_by_its_expiry_date_is_given_up(make):
+    cluster = make(nodes=1)
+    cluster.submit("sleep 3000", "/core=2,walltime=1")
+    expiry = cluster.now + HOUR // 2
+    late = cluster.submit("sleep 5", "/core=1,walltime=2", types=(f"expire={date(expiry)}",))
+    kept = cluster.submit("sleep 5", "/core=1,walltime=2", types=(f"expire={date(expiry + HOUR)}",))
+    cluster.run_until(late, JobState.ERROR, within=HOUR)
+    assert (cluster.now, cluster.job(late).message) == (expiry + 1, "it could not start by its expiry date")
+    cluster.run_until(kept, JobState.TERMINATED)
+
+
 def test_a_job_that_cannot_keep_its_deadline_any_more_is_given_up(make):
     cluster = make(nodes=1)
     busy = cluster.submit("sleep 3000", "/core=2,walltime=1")

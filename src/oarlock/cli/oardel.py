@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oarlock.cli import output
-from oarlock.cli.options import CommandOptions, add_selection, chosen_jobs
+from oarlock.cli.options import CommandOptions, add_selection, chosen_jobs, signal_number
 from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
@@ -28,8 +28,6 @@ OPTIONS.flag(
 OPTIONS.end()
 OPTIONS.example("oardel 14 42", "end two jobs")
 OPTIONS.example("oardel -c 42", "let job 42 write a checkpoint")
-
-LAST_SIGNAL = 64
 
 
 def main() -> int:
@@ -60,23 +58,12 @@ def _how(parsed: ParsedOptions) -> dict[str, Any]:
     if parsed.given("checkpoint"):
         how["checkpoint"] = True
     if (name := parsed.text("signal")) is not None:
-        how["signal"] = _signal(name)
+        how["signal"] = signal_number(name)
     if parsed.given("force_terminate_finishing_job"):
         how["exterminate"] = True
     if len(how) > 1:
         raise RequestRefused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
     return how
-
-
-def _signal(name: str) -> int:
-    if name.isdecimal() and name.isascii() and 1 <= int(name[:9]) <= LAST_SIGNAL:
-        return int(name)
-    import signal
-
-    number = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
-    if not isinstance(number, signal.Signals):
-        raise RequestRefused(f"There is no signal `{name}`.", kind="BadOption", hint="`kill -l` lists them.")
-    return int(number)
 
 
 def _deleted(job: Any) -> str:
@@ -97,6 +84,6 @@ def _tell(job: Any, parsed: ParsedOptions, out: CommandOutput) -> None:
         out.refuse_job(job)
     elif signal is not None and job.get("says"):
         # The server was told a number; who wrote a name reads it again.
-        out.line(job["says"].replace(f" with {_signal(signal)} on ", f" with {signal} on "))
+        out.line(job["says"].replace(f" with {signal_number(signal)} on ", f" with {signal} on "))
     elif parsed.given("checkpoint") and job.get("says"):
         out.line(job["says"])

@@ -52,12 +52,13 @@ OPTIONS.number("--array=COUNT", "submit an array of so many jobs")
 OPTIONS.text("--array-param-file=FILE", "submit an array, a job a line of this file, with the line as its parameters")
 OPTIONS.text(
     "-r --reservation=DATE",
-    'start at "YYYY-MM-DD hh:mm:ss" or not at all; a second date is the end; without a command it keeps the resources',
+    'start at "YYYY-MM-DD hh:mm:ss", or `now`, or not at all; a second date is the end; without a command it keeps the '
+    "resources",
 )
 OPTIONS.number("-a --anterior=JOB", "start only after this job is over", many=True)
 OPTIONS.flag("--hold", "do not start the job before `oarresume`")
 OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its walltime ends")
-OPTIONS.number("--signal=NUMBER", "the signal for that, instead of 12 (SIGUSR2)")
+OPTIONS.text("--signal=SIGNAL", "the signal for that, a number or a name such as USR1, instead of 12 (USR2)")
 OPTIONS.text(
     "--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses"
 )

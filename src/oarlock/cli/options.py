@@ -310,3 +310,13 @@ def job_number(word: str) -> int:
     if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
         raise RequestRefused(f"`{word}` is not a job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
     return int(word)
+
+
+def signal_number(name: str) -> int:
+    """Return the number of a signal that is written as a number or a name: `10`, `USR1`, `SIGUSR1`."""
+    from oarlock.lang import signals
+
+    number = signals.signal_number(name)
+    if number is None:
+        raise RequestRefused(f"There is no signal `{name}`.", kind="BadOption", hint="`kill -l` lists them.")
+    return number

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from oarlock.cli.options import ParsedOptions, is_text
+from oarlock.cli.options import ParsedOptions, is_text, signal_number
 from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
@@ -38,7 +38,9 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
     """Return the body of `POST /jobs`."""
     words = parsed.words
     body: dict[str, Any] = {key: parsed.text(key) for key in _TEXTS if parsed.given(key)}
-    body |= {key: parsed.number(key) for key in ("checkpoint", "signal", "resubmit") if parsed.given(key)}
+    body |= {key: parsed.number(key) for key in ("checkpoint", "resubmit") if parsed.given(key)}
+    if (signal := parsed.text("signal")) is not None:
+        body["signal"] = signal_number(signal)
     if parsed.given("resource"):
         body["resources"] = parsed.texts("resource")
     if parsed.given("property"):
@@ -75,6 +77,9 @@ def _needs_none(parsed: ParsedOptions) -> bool:
 def _add_dates(body: dict[str, Any], parsed: ParsedOptions) -> None:
     text = parsed.text("reservation")
     if text is None:
+        return
+    if text.strip() == "now":
+        body["reservation"] = "now"  # by the server's clock
         return
     from oarlock.cli.layout.readable import instant, interval
 

@@ -8,6 +8,7 @@ import shlex
 
 from oarlock.lang.duration import LONGEST
 from oarlock.lang.limits import TYPED_BYTES, fits, short
+from oarlock.lang.signals import SIGNALS
 from oarlock.model.errors import UnknownQueue
 from oarlock.model.job_type import VALUES
 from oarlock.model.submission_errors import (
@@ -21,7 +22,6 @@ from oarlock.model.submission_errors import (
 )
 
 LONGEST_NAME = 255
-SIGNALS = range(1, 65)
 NOTIFY_TAGS = ("START", "RUNNING", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING")
 
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

@@ -25,6 +25,8 @@ class JobType(StrEnum):
     NO_QUOTAS = "no_quotas"  # is not counted
     POSTPONE = "postpone"  # does not start before a date
     DEADLINE = "deadline"  # is over by a date
+    EXPIRE = "expire"  # has begun by a date, or never begins
+    ORIGIN = "origin"  # which program submitted it: a label that client libraries of OAR add, without effect
     QOS = "qos"  # names a weight of the priority policy
 
 
@@ -65,6 +67,8 @@ VALUES: Mapping[str, TypeValue] = {
     T.NO_QUOTAS: TypeValue(re.compile(""), "nothing"),
     T.POSTPONE: TypeValue(re.compile("=.+"), f"a date, as in postpone={_DATE}"),
     T.DEADLINE: TypeValue(re.compile("=.+"), f"a date, as in deadline={_DATE}"),
+    T.EXPIRE: TypeValue(re.compile("=.+"), f"a date, as in expire={_DATE}"),
+    T.ORIGIN: TypeValue(re.compile("=.+"), "the name of a program, as in origin=snakemake"),
 }
 """The types whose values we read."""
 
@@ -86,6 +90,7 @@ class JobTypes(NamedTuple):
     timesharing: str | None = None
     postpone: str | None = None
     deadline: str | None = None
+    expire: str | None = None
     qos: str | None = None
 
     @property
@@ -132,5 +137,6 @@ def parse_types(types: tuple[str, ...]) -> JobTypes:
         timesharing=alone.get(T.TIMESHARING),
         postpone=last.get(T.POSTPONE),
         deadline=last.get(T.DEADLINE),
+        expire=last.get(T.EXPIRE),
         qos=first.get(T.QOS),
     )

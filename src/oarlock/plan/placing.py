@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import Event, EventType
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Unplaced, without
 from oarlock.model.snapshot import Promise, Snapshot, WaitingJob
 from oarlock.plan import search
@@ -23,6 +24,7 @@ from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupancy, Occupation
 
 _LATE = "it could not be over by its deadline"
+_EXPIRED = "it could not start by its expiry date"
 
 PlanningStep = Callable[[PassState, WaitingJob], None]
 """One step of planning a job; what it decides is written into the state."""
@@ -75,7 +77,8 @@ def place_before_deadline(
 ) -> None:
     """Place a job in a window that was found, unless it would end after its deadline."""
     if job.deadline is not None and option.end > job.deadline:
-        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.window.start)
+        late = _LATE if parse_types(job.types).expire is None else _EXPIRED
+        state.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, late, option.window.start)
         return
     start, walltime = option.window.start, option.choice.walltime
     taken = state.choose_resources(kind, option.fit, option.window.free)

@@ -1,4 +1,4 @@
-"""Dates in job types: `-t postpone=DATE` and `-t deadline=DATE`, in the server's time zone."""
+"""Dates in job types: `-t postpone=DATE`, `-t deadline=DATE` and `-t expire=DATE`, in the server's time zone."""
 
 import re
 import time
@@ -47,21 +47,27 @@ def date_in(says: str) -> int | None:
 
 
 def check(types: tuple[str, ...], *, now: int) -> None:
-    """Refuse dates of types that are none, or a deadline that has passed."""
+    """Refuse dates of types that are none, or a deadline or expiry date that has passed."""
     for job_type in types:
         word, _, text = job_type.partition("=")
-        if word not in {JobType.POSTPONE, JobType.DEADLINE}:
+        if word not in {JobType.POSTPONE, JobType.DEADLINE, JobType.EXPIRE}:
             continue
         date = instant(text)
         if date is None:
             raise BadType(f"`{short(text)}`, which the type {word} has, is not a date.", hint=HINT)
-        if word == JobType.DEADLINE and date <= now:
-            raise BadType(f"The deadline `{short(text)}` has passed.", hint="Give a later one, or none.")
+        if word != JobType.POSTPONE and date <= now:
+            what = "deadline" if word == JobType.DEADLINE else "expiry date"
+            raise BadType(f"The {what} `{short(text)}` has passed.", hint="Give a later one, or none.")
 
 
 def dated(job: WaitingJob) -> WaitingJob:
     """Return a job with the dates of its types; a date that cannot be parsed any more is ignored."""
     types = parse_types(job.types)
-    if types.postpone is None and types.deadline is None:
+    if types.postpone is None and types.deadline is None and types.expire is None:
         return job
-    return replace(job, not_before=instant(types.postpone or "") or 0, deadline=instant(types.deadline or ""))
+    ends = [instant(types.deadline or "")]
+    if (expiry := instant(types.expire or "")) is not None:
+        # Begun by a date is over by that date plus the walltime; of several, the shortest keeps it for all.
+        ends.append(expiry + min(choice.walltime for choice in job.choices))
+    deadline = min((end for end in ends if end is not None), default=None)
+    return replace(job, not_before=instant(types.postpone or "") or 0, deadline=deadline)

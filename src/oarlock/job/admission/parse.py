@@ -44,6 +44,8 @@ from oarlock.model.submission_errors import (
 )
 
 JOB_NUMBERS = range(1, 2**63)
+NOW = "now"
+"""A reservation that begins at once: by the server's clock, not by that of the caller."""
 _LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what a column holds
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
@@ -63,7 +65,7 @@ def read(
     """
     payload = script.apply_directives(sent)
     _bounded(payload)
-    reservation = _reservation(payload.reservation)
+    reservation = _reservation(now if payload.reservation == NOW else payload.reservation)
     request_ = _ending(_request(payload, config), reservation)
     _refuse_past(reservation, request_, config, now)
     submission = Submission(

@@ -12,6 +12,7 @@ from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang import directives
 from oarlock.lang.limits import short
+from oarlock.lang.signals import signal_number
 from oarlock.model.submission_errors import BadDirective
 
 _Names = dict[str, tuple[str, ...]]
@@ -28,7 +29,7 @@ _TEXTS: _Names = {
     "stderr": ("-E", "--stderr"),
 }
 _ADDED_UP = frozenset({*_LISTS, "after"})
-_NUMBERS: _Names = {"checkpoint": ("--checkpoint",), "signal": ("--signal",)}
+_NUMBERS: _Names = {"checkpoint": ("--checkpoint",)}
 _FLAGS: _Names = {"hold": ("--hold",), "use_key": ("-k", "--use-job-key"), "interactive": ("-I", "--interactive")}
 
 
@@ -50,9 +51,17 @@ def _options() -> _Options:
         options.add_argument(*names, dest=field, type=int)
     for field, names in _FLAGS.items():
         options.add_argument(*names, dest=field, action="store_true")
+    options.add_argument("--signal", type=_signal)
     options.add_argument("-a", "--anterior", dest="after", type=int, action="append", default=[])
     options.add_argument("--array", dest="array", type=int)
     return options
+
+
+def _signal(name: str) -> int:
+    number = signal_number(name)
+    if number is None:
+        raise ValueError(name)
+    return number
 
 
 def apply_directives(body: SubmissionPayload) -> SubmissionPayload:
