@@ -95,3 +95,40 @@ def test_a_refused_condition_is_an_error(run, server):
 def test_an_unknown_option_is_refused_with_oars_code(run):
     ran = run("oarnodes", "--lits")
     assert ran == Ran(1, "", "oarnodes: There is no option --lits.\n  Did you mean --list?\n")
+
+
+def test_the_summary_folds_nodes_that_fare_alike_and_adds_up_states(run, server):
+    rows = [
+        {"resource_id": 2 * node + core, "network_address": f"node{node}", "state": "Alive"}
+        for node in range(1, 501)
+        for core in range(2)
+    ]
+    rows[-1]["state"] = rows[-3]["state"] = rows[-4]["state"] = "Suspected"
+    rows.append({"resource_id": 2000, "network_address": "", "state": "Alive"})
+    jobs = {"2": [7], "3": [7], "4": [7], "2000": [8]}
+    server.says(ok({"resources": rows, "jobs": jobs}))
+    assert run("oarnodes", "--summary") == Ran(
+        0,
+        "Nodes       Count State               Resources In use Jobs\n"
+        "----------- ----- ------------------- --------- ------ -----\n"
+        "(no node)       1 Alive                       1      1     1\n"
+        "node1           1 Alive                       2      2     1\n"
+        "node2           1 Alive                       2      1     1\n"
+        "node[3-498]   496 Alive                       2      0     0\n"
+        "node499         1 Suspected                   2      0     0\n"
+        "node500         1 Alive:1 Suspected:1         2      0     0\n"
+        "\n"
+        "State     Nodes Resources In use\n"
+        "--------- ----- --------- ------\n"
+        "Alive       499       998      4\n"
+        "Suspected     2         3      0\n",
+        "",
+    )
+    told = json.loads(run("oarnodes", "--summary", "-J").out)
+    assert told["nodes"]["node2"] == {"states": {"Alive": 2}, "resources": 2, "used": 1, "jobs": [7]}
+    assert told["totals"]["Suspected"] == {"nodes": 2, "resources": 3, "used": 0}
+
+
+def test_the_summary_of_nothing_is_empty(run, server):
+    server.says(ok({"resources": [], "jobs": {}}))
+    assert run("oarnodes", "--summary") == Ran(0, "", "")

@@ -21,17 +21,22 @@ LAST_EVENTS = 20
 OPTIONS = CommandOptions(
     "oarnodes",
     "Tell of resources: their states, their properties and the jobs on them.",
-    usage=("[-a|-s|-l] [-r RESOURCE]... [--sql CONDITION] [-D|-X|-Y|-J] [NODE]...", "-e [DATE] [--] [NODE]..."),
+    usage=(
+        "[-a|-s|-l|--summary] [-r RESOURCE]... [--sql CONDITION] [-D|-X|-Y|-J] [NODE]...",
+        "-e [DATE] [--] [NODE]...",
+    ),
 )
 OPTIONS.flag("-a --all", "all resources with their properties; so it is without options")
 OPTIONS.number("-r --resource=RESOURCE", "only this resource", many=True)
 OPTIONS.flag("-s --state", "only the states, by node")
 OPTIONS.flag("-l --list", "only the names of the nodes")
+OPTIONS.flag("--summary", "a line a node, those that fare alike folded (node[1-64]), and totals by state")
 OPTIONS.maybe("-e --events=DATE", 'what happened on the nodes since "YYYY-MM-DD hh:mm:ss"; without: the last 20')
 OPTIONS.text("--sql=CONDITION", "resources for which this holds: \"state = 'Suspected'\"")
 OPTIONS.formats()
 OPTIONS.end()
 OPTIONS.example("oarnodes -s", "the state of every resource")
+OPTIONS.example("oarnodes --summary", "a large cluster on a few lines")
 OPTIONS.example("oarnodes --sql \"state = 'Suspected'\"", "what needs a look")
 
 
@@ -52,6 +57,8 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         _states(resources, out)
     elif parsed.given("list"):
         _names(resources, out)
+    elif parsed.given("summary"):
+        _summary(resources, answer.get("jobs") or {}, out)
     else:
         _all(resources, answer.get("jobs") or {}, out)
 
@@ -110,6 +117,18 @@ def _names(resources: list[Any], out: CommandOutput) -> None:
         return
     for name in names:
         out.line(name)
+
+
+def _summary(resources: list[Any], jobs: dict[str, list[int]], out: CommandOutput) -> None:
+    from oarlock.cli.layout.resources import summary, summary_lines
+
+    counted = summary(resources, jobs, int(time.time()))
+    if out.form:
+        out.data(counted)
+        out.line()
+        return
+    for line in summary_lines(counted) if resources else []:
+        out.line(line)
 
 
 def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:

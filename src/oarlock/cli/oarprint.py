@@ -7,6 +7,7 @@ import re
 import sys
 
 from oarlock.cli import output
+from oarlock.cli.layout.readable import natural_order
 from oarlock.cli.options import CommandOptions
 from oarlock.client import RequestRefused
 
@@ -39,7 +40,6 @@ OPTIONS.example('oarprint host -P host,cpu,core -F "host: % cpu: % core: %" -C+'
 OPTIONS.example('oarstat -j 42 -p | oarprint core -P host,cpuset,mem -F "%[%] (%)" -f -', "elsewhere: those of job 42")
 
 _PAIR = re.compile(r"(\w+) = '(.*?)'(?=\s*,\s*\w+ = '|\s*$)")
-_NUMBER = re.compile(r"([0-9]+)")
 
 Resource = dict[str, str]
 
@@ -82,12 +82,12 @@ def lines(resources: list[Resource], key: str, names: list[str], form: str, *, t
             groups.setdefault(resource[key], []).append(resource)
     return [
         _filled(form, token, [_values(groups[value], name, separator) for name in names])
-        for value in sorted(groups, key=_order)
+        for value in sorted(groups, key=natural_order)
     ]
 
 
 def _values(group: list[Resource], name: str, separator: str) -> str:
-    return separator.join(sorted({resource[name] for resource in group if name in resource}, key=_order))
+    return separator.join(sorted({resource[name] for resource in group if name in resource}, key=natural_order))
 
 
 def _filled(form: str, token: str, values: list[str]) -> str:
@@ -95,12 +95,6 @@ def _filled(form: str, token: str, values: list[str]) -> str:
     parts = form.split(token)
     ends = [*values, *[token] * len(parts)]
     return "".join(part + ends[at] for at, part in enumerate(parts[:-1])) + parts[-1]
-
-
-def _order(value: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts node2 before node10."""
-    parts = _NUMBER.split(value)
-    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part]
 
 
 def _parsed(text: str) -> list[Resource]:

@@ -77,3 +77,11 @@ def table(columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], *, in
     rule = " ".join("-" * width for _, width, _ in columns)
     form = " ".join(form for _, _, form in columns)
     return [indent + heads.rstrip(), indent + rule, *(form % row for row in rows)]
+
+
+def natural_order(value: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts node2 before node10."""
+    import re
+
+    parts = re.split(r"([0-9]+)", value)
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part]
