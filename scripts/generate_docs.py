@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
+from oarlock.settings.twins import TWINS
 from oarlock.settings.unused import UNUSED
 from oarlock.web import openapi, registry, verbs
 from oarlock.web.registry import VERBS
@@ -44,7 +45,7 @@ password that stands in the settings is accepted only if that file has mode 0600
 def configuration() -> str:
     """Make the reference page of all settings."""
     sections = [_section(title, list(keys)) for title, keys in groupby(KEYS.values(), key=lambda key: key.section)]
-    return "\n".join([CONFIGURATION, *sections, _unused()])
+    return "\n".join([CONFIGURATION, *sections, _twins(), _unused()])
 
 
 def _section(title: str, keys: list[Key]) -> str:
@@ -60,6 +61,14 @@ def _row(key: Key) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def _twins() -> str:
+    rows = "\n".join(f"| `{key}` | `{twin.name}` |" for key, twin in TWINS.items())
+    return (
+        "## Keys of OAR 2.5 that have a twin\n\nThey are read as their twin, in OAR's own forms; a twin that is set "
+        f"itself wins.\n\n| OAR 2.5 | here |\n| --- | --- |\n{rows}\n"
+    )
 
 
 def _unused() -> str:

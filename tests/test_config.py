@@ -186,8 +186,9 @@ def test_a_file_like_the_one_that_oar_ships_is_read_with_warnings_only(conf):
             ResourceOrder("available_upto", descending=True),
             ResourceOrder("resource_id"),
         ),
+        karma_project_targets={"first": 75.0, "default": 25.0},
     )
-    assert len(loaded.warnings) == 8
+    assert len(loaded.warnings) == 7
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,14 @@ class Client:
         """Add a queue: its `name`, and its `priority` and `policy` where they are not the usual ones."""
         return self._change("POST", "/queues", queue)
 
+    def change_queue(self, queue: dict[str, Any]) -> Any:
+        """Set the priority and the policy of a queue."""
+        return self._change("POST", "/queues/change", queue)
+
+    def notify(self, tag: str) -> Any:
+        """Have the server do at once what a tag stands for."""
+        return self._change("POST", "/notify", {"tag": tag})
+
     def start_queue(self, name: str | None) -> Any:
         """Start a queue (`None`: all queues)."""
         return self._change("POST", "/queues/start", {} if name is None else {"names": [name]})

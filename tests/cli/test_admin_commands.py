@@ -358,11 +358,18 @@ def test_a_queue_that_is_not_there_is_refused(run, server):
     )
 
 
-@pytest.mark.parametrize("words", [[], ["Term"]])
-def test_oarnotify_takes_what_needs_no_doing_and_says_so(run, server, words):
-    ran = run("oarnotify", *words)
-    assert (ran.code, ran.out, server.requests) == (0, "", [])
-    assert ran.err.startswith("oarnotify: ")
+@pytest.mark.parametrize(("words", "tags"), [((), ["Term"]), (("Scheduling", "Finaud"), ["Scheduling", "Finaud"])])
+def test_oarnotify_sends_tags_and_term_without_any(run, server, words, tags):
+    server.says(ok({}), ok({}))
+    assert run("oarnotify", *words) == Ran(0, "", "")
+    assert sent(server) == [("POST", "/notify", {"tag": tag}) for tag in tags]
+
+
+def test_a_queue_is_changed_with_all_that_it_is(run, server):
+    server.says(ok({}))
+    assert run("oarnotify", "--change-queue", "night,5,fifo").out == "Change queue night.\n"
+    assert sent(server) == [("POST", "/queues/change", {"name": "night", "priority": 5, "policy": "fifo"})]
+    assert run("oarnotify", "--change-queue", "night,5").err.startswith("oarnotify: `night,5` does not say everything.")
 
 
 @pytest.mark.parametrize("words", [["--add-queue", "night,"], ["--add-queue", "night,high,fifo"]])

@@ -30,6 +30,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.new_jobs import NewJob
+from oarlock.web.core import ServerStep
 from oarlock.web.identity import Caller
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.sessions import SessionConnection
@@ -115,6 +116,9 @@ class NodelessServer:
 
     def forget_failures(self) -> None:
         self.asked.append("forget failures")
+
+    async def run_step(self, step: ServerStep) -> None:
+        self.asked.append(step)
 
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
         return self._results(ids, "kill", by, exterminate)

@@ -54,6 +54,8 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.resume": ("/jobs/resume", {"ids": [1]}, OWNERS),
     "jobs.walltime": ("/jobs/1/walltime", None, OWNERS),
     "jobs.change-walltime": ("/jobs/walltime", {"id": 1, "walltime": "+1"}, OWNERS),
+    "queues.change": ("/queues/change", {"name": "unused"}, ADMINS),
+    "server.notify": ("/notify", {"tag": "Term"}, ADMINS),
     "rules.list": ("/rules", None, ADMINS),
     "rules.add": ("/rules", {"rule": "x"}, ADMINS),
     "rules.change": ("/rules/change", {"id": 1, "enabled": False}, ADMINS),

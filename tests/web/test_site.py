@@ -1,6 +1,7 @@
 """Resources, properties, queues and accounts, as administrators look after them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, run, step
-from tests.web.nodeless_server import Client, Running, running
+from tests.web.nodeless_server import Client, Running, alone, running
 
 
 def _fill(tx: Tx) -> None:
@@ -121,3 +122,33 @@ def test_accounts_are_brought_up_to_date_shown_and_made_anew(api: Running):
         "jobs": 0, "rows": 3, "bookings": [],
     }  # fmt: skip
     assert len(client.get("/accounting").body["rows"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("tag", "step"),
+    [
+        ("Term", "schedule"),
+        ("walltime", "schedule"),
+        ("Qdel", "watch"),
+        ("Finaud", "check nodes"),
+        ("ChState", "apply states"),
+    ],
+)
+def test_a_tag_of_oar_has_its_step_done_at_once(sqlite_path: Path, tag: str, step: str):
+    with alone(sqlite_path) as server:
+        server.core.asked.clear()
+        assert server.client.post("/notify", {"tag": tag}).status == 200
+        assert server.core.asked == [step]
+        refused = server.client.post("/notify", {"tag": "Nonsense"})
+        assert (refused.status, refused.body["error"]) == (400, "There is no tag `Nonsense`.")
+
+
+def test_a_queue_with_jobs_gets_another_priority_and_policy(database: Database):
+    database.write(_fill)
+    with running(database) as server:
+        asked = {"name": "default", "priority": 9, "policy": "easy"}
+        assert server.client.post("/queues/change", asked).status == 200
+        [queue] = [q for q in server.client.get("/queues").body["queues"] if q["name"] == "default"]
+        assert (queue["priority"], queue["policy"]) == (9, "easy")
+        assert server.client.post("/queues/change", {**asked, "name": "zzz"}).body["kind"] == "UnknownQueue"
+        assert server.client.post("/queues/change", {**asked, "policy": "esay"}).body["kind"] == "UnknownPolicy"

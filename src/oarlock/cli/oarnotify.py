@@ -1,4 +1,4 @@
-"""oarnotify: manage the queues."""
+"""oarnotify: manage the queues, and have the server do something at once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 OPTIONS = CommandOptions(
     "oarnotify",
-    "Manage the queues (changes: administrators).",
+    "Manage the queues, and have the server do something at once (administrators).",
     usage=(
         "-l",
         "-e QUEUE|-d QUEUE|-E|-D",
         "--add-queue NAME[,PRIORITY[,POLICY]]",
+        "--change-queue NAME,PRIORITY,POLICY",
         "--remove-queue NAME [--force]",
         "TAG",
     ),
     version_names="-V -v --version",
-    about="OAR's oarnotify also sends tags (Term, Scheduling, …) to its server's modules. They are taken and nothing "
-    "follows: the server here is told of every change by the command that makes it.",
+    about="A tag has the server do at once what it does in its time anyway: Term (also without any argument), Qsub, "
+    "BipBip, Scheduling, Qresume and Walltime start a scheduling pass, Qdel repeats kills that had no effect, Villains "
+    "and Finaud check the nodes, ChState applies the states that were asked for.",
 )
 OPTIONS.flag("-l --list-queues", "list the queues")
 OPTIONS.text("-e --enable-queue=QUEUE", "let jobs of this queue start", many=True)
@@ -37,6 +39,7 @@ OPTIONS.text(
     "--add-queue=NAME[,PRIORITY[,POLICY]]",
     "add a queue: night,3,oar_sched_gantt_with_timesharing; higher goes first; otherwise 0 and the usual policy",
 )  # fmt: skip
+OPTIONS.text("--change-queue=NAME,PRIORITY,POLICY", "set the priority and the policy of a queue, also with jobs in it")
 OPTIONS.text("--remove-queue=NAME", "remove a queue that has no jobs")
 OPTIONS.flag("--force", "remove even `default`, the queue of jobs that name none")
 OPTIONS.json()
@@ -50,15 +53,21 @@ def main() -> int:
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Carry out the options one after the other; the first refusal ends it."""
-    for tag in parsed.words:
-        # Scripts written for OAR wake its server this way after a change; that there is nothing to do is no error.
-        out.note(f"There is no module to send `{tag}` to; the server sees every change by itself.")
-    if not parsed.words and not parsed.values.keys() - {"server", "json"}:
-        out.note("Nothing is asked for.", "Give -l, -e, -d, -E, -D or --add-queue.")
+    nothing = not parsed.words and not parsed.values.keys() - {"server", "json"}
+    for tag in ["Term"] if nothing else parsed.words:
+        client.notify(tag)
     if (new := parsed.text("add_queue")) is not None:
         queue = _queue(new)
         client.add_queue(queue)
         out.line(f"Add queue {queue['name']}.")
+    if (changed := parsed.text("change_queue")) is not None:
+        queue = _queue(changed)
+        if queue.keys() != {"name", "priority", "policy"}:
+            raise RequestRefused(
+                f"`{changed}` does not say everything.", kind="BadOption", hint="Write it as NAME,PRIORITY,POLICY."
+            )
+        client.change_queue(queue)
+        out.line(f"Change queue {queue['name']}.")
     if (old := parsed.text("remove_queue")) is not None:
         client.remove_queue(old, force=parsed.given("force"))
         out.line(f"Remove queue {old}.")

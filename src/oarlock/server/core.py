@@ -44,6 +44,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import new_jobs, resources, user_records
+from oarlock.web.core import ServerStep
 from oarlock.web.identity import Caller
 from oarlock.web.sessions import SessionConnection
 
@@ -381,6 +382,18 @@ class ServerCore:
     async def check(self) -> None:
         """Check the nodes that are due."""
         self._run_effects(await self.read(lambda tx: node_states.nodes_to_check(tx, self.config)))
+
+    async def run_step(self, step: ServerStep) -> None:
+        """Run a step now that is due later, because an administrator says so."""
+        match step:
+            case ServerStep.SCHEDULE:
+                self.wake_scheduler()
+            case ServerStep.WATCH:
+                await self.watch()
+            case ServerStep.CHECK_NODES:
+                await self.check()
+            case ServerStep.APPLY_STATES:
+                await self.apply_states()
 
     async def close(self) -> None:
         """Close connections and threads; jobs go on running."""

@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from oarlock.settings import bash, secret
 from oarlock.settings.bash import BashAssignment
 from oarlock.settings.kinds import BadValue, NoEffect, SettingKind
 from oarlock.settings.secret import Secret
+from oarlock.settings.twins import TWINS
 from oarlock.settings.unused import UNUSED
 
 _LONGEST_NAME = 80  # longer ones resemble no key, and comparing them would take long
@@ -59,6 +60,7 @@ def bind(assignments: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     warnings: list[str] = []
+    twins: list[BashAssignment] = []
     for assignment in assignments:
         where = f"{file}, line {assignment.line}"
         _refuse_twice(assignment.name, lines, where)
@@ -68,11 +70,39 @@ def bind(assignments: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[
                 values[assignment.name] = _value(assignment, kinds[assignment.name], where)
             except NoEffect as reason:
                 warnings.append(f"{where}: {assignment.name} has no effect: {reason}.")
+        elif assignment.name in TWINS:
+            twins.append(assignment)
         elif assignment.name in UNUSED:
             warnings.append(f"{where}: {assignment.name} has no effect: {UNUSED[assignment.name]}.")
         else:
             _refuse_unknown(assignment.name, kinds, where)
+    warnings += _read_twins(twins, values, lines, kinds, file)
     return ParsedSettings(values, lines, tuple(warnings))
+
+
+def _read_twins(
+    assignments: Iterable[BashAssignment],
+    values: dict[str, Any],
+    lines: dict[str, int],
+    kinds: Mapping[str, SettingKind[Any]],
+    file: str,
+) -> list[str]:
+    """Read keys of OAR 2.5 as their twins; a twin that is set itself wins. Return the warnings."""
+    warnings = []
+    for assignment in assignments:
+        twin, where = TWINS[assignment.name], f"{file}, line {assignment.line}"
+        if twin.name in lines:
+            warnings.append(f"{where}: {assignment.name} has no effect: {twin.name} is set, too.")
+            continue
+        if twin.name not in kinds:
+            continue
+        try:
+            rewritten = twin.rewrite(assignment.value)
+        except ValueError:
+            rewritten = assignment.value  # the kind refuses it with a sentence
+        values[twin.name] = _value(replace(assignment, value=rewritten), kinds[twin.name], where)
+        lines[twin.name] = assignment.line
+    return warnings
 
 
 def _value(assignment: BashAssignment, kind: SettingKind[Any], where: str) -> Any:
@@ -95,7 +125,7 @@ def _refuse_twice(name: str, lines: Mapping[str, int], where: str) -> None:
 
 
 def _refuse_unknown(name: str, kinds: Mapping[str, SettingKind[Any]], where: str) -> None:
-    names = [*kinds, *UNUSED]
+    names = [*kinds, *TWINS, *UNUSED]
     close = get_close_matches(name.upper(), names, n=1) if len(name) <= _LONGEST_NAME else []
     hint = f"Did you mean {close[0]}?" if close else "`oarlock config` lists all settings."
     raise ConfigRefused(f"{where}: there is no setting {_shortened(name)}.", hint=hint)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -29,6 +30,15 @@ class ClockInterface(Protocol):
         ...
 
 
+class ServerStep(StrEnum):
+    """What `oarnotify` can have done at once; otherwise each is done in its time."""
+
+    SCHEDULE = "schedule"  # plan and start jobs
+    WATCH = "watch"  # deadlines, kills that had no effect
+    CHECK_NODES = "check nodes"
+    APPLY_STATES = "apply states"
+
+
 class ServerInterface(Protocol):
     """The server. Whoever calls these has asked `can` before; each does one transaction, then tells the nodes."""
 
@@ -54,6 +64,7 @@ class ServerInterface(Protocol):
     async def compute(self, work: Callable[[], T], *, user: str) -> T: ...
     def wake_scheduler(self) -> None: ...
     def forget_failures(self) -> None: ...
+    async def run_step(self, step: ServerStep) -> None: ...
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> Sequence[ActionResult]: ...
     async def checkpoint(self, ids: Sequence[int], *, by: str) -> Sequence[ActionResult]: ...
     async def signal(self, ids: Sequence[int], number: int, *, by: str) -> Sequence[ActionResult]: ...

@@ -45,6 +45,16 @@ def add_queue(tx: Tx, queue: Queue) -> None:
     journal.note(tx, journal.SITE, "queue added", about)
 
 
+def change_queue(tx: Tx, queue: Queue) -> None:
+    """Set the priority and the policy of a queue that is there (`UnknownQueue`), whatever jobs it has."""
+    changed = {"priority": queue.priority, "scheduler_policy": queue.policy}
+    if not tx.execute(update(queues).where(queues.c.queue_name == queue.name).values(changed)).rowcount:
+        raise UnknownQueue(queue.name)
+    journal.note(
+        tx, journal.SITE, "queue changed", {"queue": queue.name, "priority": queue.priority, "policy": queue.policy}
+    )
+
+
 def remove_queue(tx: Tx, name: str) -> None:
     """Remove a queue in which no job is left (`QueueInUse`)."""
     left = select(func.count()).where(jobs.c.queue_name == name, jobs.c.state.not_in([state.value for state in FINAL]))

@@ -1,5 +1,6 @@
 """Verbs about the site: version, queues, accounting, tokens."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,12 +11,13 @@ from oarlock.job import karma
 from oarlock.job.admission.submit import DEFAULT_QUEUE
 from oarlock.job.cluster import queue_states
 from oarlock.lang.limits import short
-from oarlock.model.errors import QueueInUse, TokenExists, UnknownPolicy, UnknownToken
+from oarlock.model.errors import BadRequest, QueueInUse, TokenExists, UnknownPolicy, UnknownToken
 from oarlock.model.snapshot import Queue
 from oarlock.plan.policy import policies
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, administration, user_records
 from oarlock.web.context import EmptyResponse, RequestContext
+from oarlock.web.core import ServerStep
 from oarlock.web.decode import Instant, VerbRequest, Word
 from oarlock.web.identity import new_token, token_hash
 from oarlock.web.policy import RequiredRole
@@ -85,18 +87,64 @@ class NewQueueRequest(VerbRequest):
 )
 async def add_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
     """Add an open queue."""
-    if policies.find_policy(request.policy) is None:
-        names = ", ".join(policies.POLICIES)
-        raise UnknownPolicy(
-            f"There is no policy `{short(request.policy)}`.",
-            hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
-        )
+    _check_policy(request.policy)
     return await _then_schedule(
         context,
         await context.do(
             lambda tx: administration.add_queue(tx, Queue(request.name, request.priority, request.policy))
         ),
     )
+
+
+def _check_policy(policy: str) -> None:
+    if policies.find_policy(policy) is None:
+        names = ", ".join(policies.POLICIES)
+        raise UnknownPolicy(
+            f"There is no policy `{short(policy)}`.",
+            hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
+        )
+
+
+@verb(
+    "queues.change", "POST /queues/change",
+    role=RequiredRole.ADMINS, request=NewQueueRequest, response=EmptyResponse,
+    summary="Set the priority and the policy of a queue, also of one that has jobs.",
+)  # fmt: skip
+async def change_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
+    """Change a queue; the next pass plans its jobs by what was set."""
+    _check_policy(request.policy)
+    queue = Queue(request.name, request.priority, request.policy)
+    return await _then_schedule(context, await context.do(lambda tx: administration.change_queue(tx, queue)))
+
+
+class NotifyRequest(VerbRequest):
+    """A tag of OAR's `oarnotify`."""
+
+    tag: Word
+
+
+_STEPS: Mapping[ServerStep, tuple[str, ...]] = {
+    ServerStep.SCHEDULE: ("Term", "Qsub", "BipBip", "Scheduling", "Qresume", "Walltime"),
+    ServerStep.WATCH: ("Qdel",),
+    ServerStep.CHECK_NODES: ("Villains", "Finaud"),
+    ServerStep.APPLY_STATES: ("ChState",),
+}
+_TAGS = {tag.lower(): step for step, tags in _STEPS.items() for tag in tags}
+
+
+@verb(
+    "server.notify", "POST /notify",
+    role=RequiredRole.ADMINS, request=NotifyRequest, response=EmptyResponse,
+    summary="Do at once what a tag of OAR's modules stands for: a scheduling pass, a check of nodes and the like.",
+)  # fmt: skip
+async def notify(context: RequestContext, request: NotifyRequest) -> EmptyResponse:
+    """Run the step of a tag."""
+    step = _TAGS.get(request.tag.lower())
+    if step is None:
+        tags = ", ".join(tag for group in _STEPS.values() for tag in group)
+        raise BadRequest(f"There is no tag `{short(request.tag)}`.", hint=f"Tags: {tags}.")
+    await context.core.run_step(step)
+    return EmptyResponse()
 
 
 class QueueSelection(VerbRequest):

@@ -1,0 +1,48 @@
+"""Keys of OAR 2.5 that have a twin are read as that one."""
+
+from pathlib import Path
+
+import pytest
+
+from oarlock.config import Config, load
+from oarlock.model.errors import ConfigRefused
+from oarlock.settings.twins import TWINS
+
+KEYS = {field.upper() for field in Config.__dataclass_fields__}
+
+
+def settings(path: Path, text: str):
+    file = path / "oar.conf"
+    file.write_text(text)
+    return load(file)
+
+
+def test_every_twin_is_a_setting():
+    assert {twin.name for twin in TWINS.values()} <= KEYS
+    assert not TWINS.keys() & KEYS
+
+
+def test_values_of_oar_are_read_in_its_own_forms(tmp_path: Path):
+    loaded = settings(
+        tmp_path,
+        "SCHEDULER_FAIRSHARING_PROJECT_TARGETS=\"{ first => 75, 'rest' => 5, default => 20.5 }\"\n"
+        "SCHEDULER_FAIRSHARING_WINDOW_SIZE=7200\nLEON_SOFT_WALLTIME=11\nLEON_WALLTIME=77\n"
+        'ENERGY_SAVING_NODE_MANAGER_WAKE_UP_CMD="/usr/bin/wake --all"\n',
+    )
+    config = loaded.config
+    assert config.karma_project_targets == {"first": 75.0, "rest": 5.0, "default": 20.5}
+    assert (config.karma_window, config.jobdel_softwalltime, config.jobdel_walltime) == (7200, 11, 77)
+    assert config.scheduler_node_manager_wake_up_cmd == ("/usr/bin/wake", "--all")
+    assert loaded.warnings == ()
+
+
+def test_the_own_key_wins_over_its_twin(tmp_path: Path):
+    loaded = settings(tmp_path, "LEON_WALLTIME=77\nJOBDEL_WALLTIME=400\n")
+    assert loaded.config.jobdel_walltime == 400
+    assert "LEON_WALLTIME has no effect: JOBDEL_WALLTIME is set, too." in loaded.warnings[0]
+
+
+@pytest.mark.parametrize("text", ["LEON_WALLTIME=soon", 'SCHEDULER_FAIRSHARING_USER_TARGETS="{ a > 3 }"'])
+def test_a_bad_value_is_refused_under_the_name_in_the_file(tmp_path: Path, text: str):
+    with pytest.raises(ConfigRefused, match=f"line 1: {text.partition('=')[0]} is "):
+        settings(tmp_path, text)
