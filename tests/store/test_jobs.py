@@ -195,3 +195,13 @@ def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
 def test_members_of_an_array_may_have_commands_of_their_own(tx: Tx):
     added = new_jobs.add(tx, [new(command=text, array_index=place) for place, text in enumerate("aba", 1)])
     assert [job.command for job in jobs.get_many(tx, [job.id for job in added])] == ["a", "b", "a"]
+
+
+def test_interactive_jobs_that_wait_are_read_once_and_then_only_new_ones(tx: Tx):
+    interactive = JobKind.INTERACTIVE
+    [first, _, second] = [
+        add_job(tx, kind=kind) for kind in (JobKind.INTERACTIVE, JobKind.PASSIVE, JobKind.INTERACTIVE)
+    ]
+    assert jobs.interactive_since(tx, 0) == ([first.id, second.id], second.id)
+    assert jobs.interactive_since(tx, first.id) == ([second.id], second.id)
+    assert jobs.interactive_since(tx, second.id) == ([], second.id)

@@ -8,7 +8,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import plans
 from oarlock.store.queries.plans import Prediction
 from tests.clusters import NOW
-from tests.store.cluster import rows
+from tests.store.cluster import add_job, choice, rows
 from tests.store.test_jobs import counted
 
 
@@ -28,6 +28,12 @@ def test_a_plan_is_read_back_and_its_copy_is_the_same(tx: Tx):
     assert plans.reference(tx) == NOW
     expected = ([(0, NOW), (7, NOW + 5), (8, NOW)], [(7, 1), (7, 2), (7, 9)])
     assert _copies(tx) == [expected, expected]
+
+
+def test_a_job_is_planned_when_the_first_of_its_alternatives_is(tx: Tx):
+    first, second = add_job(tx), add_job(tx)
+    plans.write(tx, now=NOW, placed=[Prediction(choice(tx, first), NOW + 9, (1,))])
+    assert plans.planned_starts(tx, {first.id, second.id, 99999}) == {first.id: NOW + 9}
 
 
 def test_only_what_changed_is_given_and_the_rest_stays(tx: Tx):

@@ -98,6 +98,8 @@ class SessionService:
         self._of_user: Counter[str] = Counter()
         self._attended: Counter[int] = Counter()  # interactive jobs whose client waits, or has its session
         self._unattended: dict[int, float] = {}  # those without, and since when
+        self._waiting: set[int] = set()  # interactive jobs that had not started at the last look
+        self._highest = 0  # the highest number of a job at that time
         self._hanging_up: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -224,13 +226,20 @@ class SessionService:
 
     async def end_unattended(self, now: float) -> None:
         """End interactive jobs that wait and whose client was not seen for a while: it died together with a server."""
-        waiting = set(await self._core.read(jobs.interactive_not_started))
+        waiting, self._highest = await self._core.read(self._interactive)
+        self._waiting = waiting
         self._unattended = {
             job_id: self._unattended.get(job_id, now) for job_id in waiting if job_id not in self._attended
         }
         gone = [job_id for job_id, since in self._unattended.items() if now - since >= GRACE_SECONDS]
         if gone:
             await self._core.client_vanished(gone)
+
+    def _interactive(self, tx: Tx) -> tuple[set[int], int]:
+        """Read which interactive jobs wait, and up to which number there are jobs."""
+        new, highest = jobs.interactive_since(tx, self._highest)
+        still = [job.id for job in jobs.existing(tx, self._waiting) if job.state in BEFORE_START]
+        return {*new, *still}, highest
 
     # Other sessions.
 

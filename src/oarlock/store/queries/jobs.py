@@ -94,11 +94,17 @@ def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
     return _jobs(tx, tx.execute(_select_ids(tx.dialect.name), bind_ids(tx, ids)))
 
 
-def interactive_not_started(tx: Tx) -> list[int]:
-    """Return the interactive jobs whose shell has not begun."""
+def interactive_since(tx: Tx, after: int) -> tuple[list[int], int]:
+    """Return the interactive jobs with a number above `after` that have not started, and the highest number there is.
+
+    By number: a long queue is read once, and from then on only what is new in it.
+    """
     states = [state.value for state in BEFORE_START]
-    query = select(jobs.c.job_id).where(jobs.c.state.in_(states), jobs.c.job_type == JobKind.INTERACTIVE.value)
-    return list(tx.execute(query).scalars())
+    query = select(jobs.c.job_id).where(
+        jobs.c.job_id > after, jobs.c.state.in_(states), jobs.c.job_type == JobKind.INTERACTIVE.value
+    )
+    highest = tx.execute(select(func.max(jobs.c.job_id))).scalar()
+    return list(tx.execute(query).scalars()), highest or 0
 
 
 def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:
