@@ -198,7 +198,6 @@ def test_members_of_an_array_may_have_commands_of_their_own(tx: Tx):
 
 
 def test_interactive_jobs_that_wait_are_read_once_and_then_only_new_ones(tx: Tx):
-    interactive = JobKind.INTERACTIVE
     [first, _, second] = [
         add_job(tx, kind=kind) for kind in (JobKind.INTERACTIVE, JobKind.PASSIVE, JobKind.INTERACTIVE)
     ]

@@ -119,7 +119,7 @@ def _stored_promises() -> tuple[Select[Any], Select[Any]]:
 def planned_starts(tx: Tx, ids: Collection[int]) -> dict[int, int]:
     """Return when jobs are planned to start, by job; those that have no place in the plan are left out."""
     rows = tx.execute(_planned_starts(tx.dialect.name), bind_ids(tx, ids))
-    return dict(tuple(row) for row in rows)
+    return {row[0]: row[1] for row in rows}
 
 
 @cache
