@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.config import Config
-from oarlock.server.effects.node_check import configured_checker
+from oarlock.server.effects.node_commands import configured_checker
 from tests.bed import run_async, script
 
 _NMAP = """\

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oarlock.server.log_filter import WINDOW_SECONDS, RepeatFilter
+from oarlock.server.logs import WINDOW_SECONDS, RepeatFilter
 
 
 class Kept(logging.Handler):

@@ -10,8 +10,7 @@ from oarlock.job.run.reports import NotificationFailed, NotificationSent
 from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
-from oarlock.server.effects.mail import mail
-from oarlock.server.effects.notices import NoticeSender
+from oarlock.server.effects.notices import NoticeSender, mail
 from tests.bed import run_async
 from tests.server.post_office import post_office
 

@@ -5,7 +5,7 @@ import os
 
 from oarlock.config import Config
 from oarlock.job.run.reports import NodesWoken
-from oarlock.server.effects.power import PowerCommands
+from oarlock.server.effects.node_commands import PowerCommands
 from tests.bed import run_async, script
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from oarlock.model.errors import DatabaseRefused
-from oarlock.simulate import batsim, formats, swf
+from oarlock.simulate import formats
 from oarlock.simulate.trace import TraceJob, TraceRefused, flat, parts
 
 SWF = """\
@@ -26,7 +26,7 @@ SWF = """\
 
 
 def test_a_line_is_a_job_in_the_order_of_submission():
-    trace = swf.read(SWF.splitlines(), "small")
+    trace = formats.read_swf(SWF.splitlines(), "small")
     assert trace.jobs == (
         TraceJob(1, 0, 50, 50, flat(2), 2, "7", "3", waited=0),  # asked for nothing: what it used
         TraceJob(2, 30, 100, 200, flat(4), 4, "7", "3", waited=5),
@@ -36,7 +36,7 @@ def test_a_line_is_a_job_in_the_order_of_submission():
 
 
 def test_what_is_no_job_is_counted_with_the_reason():
-    assert swf.read(SWF.splitlines(), "small").skipped == {
+    assert formats.read_swf(SWF.splitlines(), "small").skipped == {
         "never ran": 1,
         "short line": 1,
         "no processors": 1,
@@ -46,7 +46,7 @@ def test_what_is_no_job_is_counted_with_the_reason():
 
 def test_aleas_form_asks_for_processors_on_nodes():
     line = "0 100 0 50 24 1 1024 24 600 68719 1 62 1 1 -1 1 1 1 {7,7,7} q_1d 2:ppn=12:x86_64:cl_x#excl"
-    [job] = swf.read([line], "alea").jobs
+    [job] = formats.read_swf([line], "alea").jobs
     assert (job.shape, job.processors, job.user) == (parts(2, 12), 24, "62")
 
 
@@ -64,7 +64,7 @@ def test_batsims_profiles_say_how_long():
             "computes": {"type": "msg_par", "cpu": [1]},
         },
     }
-    trace = batsim.read(json.dumps(workload), "w")
+    trace = formats.read_batsim(json.dumps(workload), "w")
     assert trace.jobs == (TraceJob(4, 0, 10, 10, flat(1), 1), TraceJob(3, 2, 8, 100, flat(2), 2))
     assert (trace.processors, trace.skipped) == (4, {"profile without a length": 1})
 

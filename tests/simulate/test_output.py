@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from oarlock.cli.oarlock import main
-from oarlock.simulate.rows import stretches
+from oarlock.simulate.gantt import stretches
 from tests.simulate.test_formats import SWF
 
 

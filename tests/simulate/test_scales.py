@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.simulate.scales import instants, span, top
+from oarlock.simulate.plot import instants, span, top
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,10 @@ from oarlock.server.clock import Clock, JumpDetector
 from oarlock.server.effects import programs
 from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.http.reader_pool import ReaderPool
-from oarlock.server.http.reservation_watch import ReservationWatch
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.reserve import DiskReserve
-from oarlock.server.sessions.job_watch import JobWatch
+from oarlock.server.sessions.job_watch import JobWatch, ReservationWatch
 from oarlock.server.sessions.service import SessionService
 from oarlock.settings.choices import DbType, PerlRules
 from oarlock.store.engine import facts

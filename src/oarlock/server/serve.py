@@ -16,7 +16,7 @@ from oarlock.job import alerts
 from oarlock.job.reactor.steps import Periodic
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
-from oarlock.server import log_filter, loops
+from oarlock.server import logs, loops
 from oarlock.server.accounts import warn_of_unknown_admins
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore, mark_file
@@ -44,7 +44,7 @@ def serve(state_dir: Path, config: Config) -> None:
     planner = fork()
     descriptors.raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    filters = log_filter.install()
+    filters = logs.install_filters()
     with open_instance(state_dir, config, announce=True) as database:
         asyncio.run(_serve(state_dir, config, database, planner))
     for repeat_filter in filters:

@@ -25,9 +25,8 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.errors import DatabaseAway
 from oarlock.model.job import FINAL, Job
 from oarlock.model.resource import NextState
-from oarlock.simulate.clock import SimulatedClock
 from oarlock.simulate.effects import SimulatedPlatform
-from oarlock.simulate.nodes import SimulatedNode
+from oarlock.simulate.nodes import SimulatedClock, SimulatedNode
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, new_jobs, resources
 from oarlock.store.queries.new_jobs import NewJob

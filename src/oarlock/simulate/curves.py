@@ -6,7 +6,7 @@ from html import escape
 from itertools import accumulate
 from math import log10
 
-from oarlock.simulate import scales
+from oarlock.simulate import plot
 from oarlock.simulate.compare import PolicyResult
 from oarlock.simulate.plot import PlotArea, Point
 from oarlock.simulate.replay import ReplayedJob
@@ -82,13 +82,13 @@ class UsageOverTime:
     def __init__(self, results: Sequence[PolicyResult], size: int, begin: int, end: int) -> None:
         self._size, self._begin, self._length = size, begin, max(end - begin, 1)
         self._waiting = {result.policy: list(self._means(_waiting(result))) for result in results}
-        self._top = scales.top(max(level for levels in self._waiting.values() for level in levels))
+        self._top = plot.top(max(level for levels in self._waiting.values() for level in levels))
 
     def draw(self, result: PolicyResult, window: tuple[int, int]) -> str:
         """Draw one policy: an area, a line, and a box around the time that other pictures look at."""
         frame = PlotArea(right=60)
         counts = [f"{self._top * quarter // 4:,}" for quarter in range(5)]
-        marks = ((at / self._length, text) for at, text in scales.instants(0, self._length))
+        marks = ((at / self._length, text) for at, text in plot.instants(0, self._length))
         used = [level / self._size for level in self._means(_used(result))]
         waiting = [level / self._top for level in self._waiting[result.policy]]
         left, right = (frame.x(min((at - self._begin) / self._length, 1)) for at in window)

@@ -12,8 +12,7 @@ from oarlock.job.run.reports import Exited, NodesWoken, NotificationSent
 from oarlock.model.event import EventType
 from oarlock.node.attempt.identity import LookUpFailed, UserMissing
 from oarlock.node.wire.messages import FAILED
-from oarlock.simulate.clock import SimulatedClock
-from oarlock.simulate.nodes import SimulatedNode
+from oarlock.simulate.nodes import SimulatedClock, SimulatedNode
 
 T = TypeVar("T")
 

@@ -1,10 +1,20 @@
-"""Open a trace: which form it has is seen from its name and its first characters."""
+"""Open a trace: which form it has is seen from its name and its first characters.
+
+SWF is the format of the Parallel Workloads Archive: a line a job, eighteen numbers; `;` begins a comment.
+Alea's form adds a list of nodes, a queue and a request (`2:ppn=8:x86_64`), which then says what the job asks for.
+Batsim's JSON workloads: jobs that ask for `res` resources, and profiles that say how long they run.
+"""
 
 import gzip
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from oarlock.simulate import batsim, swf
-from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, flat
+from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, by_submission, flat, parts
 from oarlock.store.engine.opening import parse_address
 from oarlock.store.queries import history
 
@@ -38,7 +48,7 @@ def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
         raise TraceRefused(
             f"{name} is a file, of which all is replayed.", hint="--since and --until choose from a database."
         )
-    trace = batsim.read(text, name) if text.lstrip().startswith("{") else swf.read(text.splitlines(), name)
+    trace = read_batsim(text, name) if text.lstrip().startswith("{") else read_swf(text.splitlines(), name)
     return _not_empty(trace)
 
 
@@ -83,3 +93,126 @@ def _not_empty(trace: Trace) -> Trace:
             hint="Choose another --since and --until." if trace.resources else _FORMS,
         )
     return trace
+
+
+_FIELDS = 18
+_ALEA_FIELDS = 21
+_PPN = re.compile(r"([0-9]+):ppn=([0-9]+)")
+_MACHINE = re.compile(r";\s*Max(?:Procs|Nodes):\s*([0-9]+)")
+
+
+class _Skipped(Exception):
+    """A line that no job can be made of; the text is the reason."""
+
+
+class _RequestedNodes(NamedTuple):
+    nodes: int
+    cores: int
+
+
+def read_swf(lines: Iterable[str], name: str) -> Trace:
+    """Read the lines of a file. What is no job (too short, never ran, no processors) is skipped and counted."""
+    jobs: list[TraceJob] = []
+    skipped: Counter[str] = Counter()
+    machine: int | None = None
+    for line in lines:
+        if line.startswith(";"):
+            if match := _MACHINE.match(line):
+                machine = max(machine or 0, int(match[1]))
+            continue
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            jobs.append(_swf_job(fields))
+        except _Skipped as reason:
+            skipped[str(reason)] += 1
+    return Trace(name, by_submission(jobs), machine, None, dict(skipped))
+
+
+def _swf_job(fields: list[str]) -> TraceJob:
+    """Make a job of a line. Asked-for values are preferred; used ones stand in where they are missing (-1)."""
+    if len(fields) < _FIELDS:
+        raise _Skipped("short line")
+    try:
+        number, submitted, waited, run, used, _, _, requested, walltime = _numbers(fields[:9])
+    except ValueError:
+        raise _Skipped("not a number") from None
+    processors = requested if requested > 0 else used
+    if processors <= 0:
+        raise _Skipped("no processors")
+    if run < 0:
+        raise _Skipped("never ran")
+    walltime = walltime if walltime > 0 else max(run, 1)
+    grown = _requested_nodes(fields)
+    return TraceJob(
+        number=number,
+        submitted=submitted,
+        run=min(run, walltime),  # whoever ran over was ended; we count what was asked
+        walltime=walltime,
+        shape=parts(*grown) if grown else flat(processors),
+        processors=grown.nodes * grown.cores if grown else processors,
+        user=fields[11],
+        project=fields[12],
+        waited=waited if waited >= 0 else None,
+    )
+
+
+def _numbers(fields: list[str]) -> list[int]:
+    """Read whole numbers; a few traces have fractions of seconds."""
+    try:
+        return [int(field) for field in fields]
+    except ValueError:
+        return [int(float(field)) for field in fields]
+
+
+def _requested_nodes(fields: list[str]) -> _RequestedNodes | None:
+    match = _PPN.match(fields[_ALEA_FIELDS - 1]) if len(fields) >= _ALEA_FIELDS else None
+    return _RequestedNodes(int(match[1]), int(match[2])) if match else None
+
+
+_LENGTHS = ("delay", "runtime")
+
+
+def read_batsim(text: str, name: str) -> Trace:
+    """Read a workload. Jobs whose profile has no length of its own (computations, messages) are skipped and counted."""
+    try:
+        workload = json.loads(text)
+        jobs, profiles = workload["jobs"], workload["profiles"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TraceRefused(
+            f"{name} is no workload of Batsim: {error}.", hint="It needs `jobs` and `profiles`."
+        ) from error
+    made: list[TraceJob] = []
+    skipped: Counter[str] = Counter()
+    for place, job in enumerate(jobs, 1):
+        length = _profile_length(profiles.get(job.get("profile"), {}))
+        if length is None:
+            skipped["profile without a length"] += 1
+        elif not job.get("res"):
+            skipped["no resources"] += 1
+        else:
+            made.append(_batsim_job(job, place, length))
+    processors = workload.get("nb_res")
+    return Trace(name, by_submission(made), processors, None, dict(skipped))
+
+
+def _profile_length(profile: dict[str, Any]) -> int | None:
+    """Return the seconds of a profile, rounded up."""
+    seconds = next((profile[key] for key in _LENGTHS if key in profile), None)
+    return None if seconds is None else math.ceil(float(seconds))
+
+
+def _batsim_job(job: dict[str, Any], place: int, length: int) -> TraceJob:
+    walltime = math.ceil(float(job.get("walltime", length)))
+    walltime = walltime if walltime > 0 else max(length, 1)
+    number = str(job["id"]).rpartition("!")[2]
+    return TraceJob(
+        number=int(number) if number.isdigit() else place,
+        submitted=round(float(job["subtime"])),
+        run=min(length, walltime),
+        walltime=walltime,
+        shape=flat(int(job["res"])),
+        processors=int(job["res"]),
+        user=str(job.get("user", job.get("user_id", "-"))),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from oarlock.simulate.compare import PolicyResult
-from oarlock.simulate.scales import span
+from oarlock.simulate.plot import span
 from oarlock.simulate.statistics import slowdown
 
 _COLUMNS = (

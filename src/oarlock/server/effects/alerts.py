@@ -8,7 +8,7 @@ from oarlock.job import alerts
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import EVENTS, Event, EventType
 from oarlock.server.core import ServerCore
-from oarlock.server.effects.mail import MailFailed, MailServer
+from oarlock.server.effects.notices import MailFailed, MailServer
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.events import EventRow
 

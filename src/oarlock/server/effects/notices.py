@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import smtplib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from email.message import EmailMessage
 
 from oarlock.config import Config
 from oarlock.job.run.effects import Notify
@@ -12,7 +14,44 @@ from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
-from oarlock.server.effects.mail import MailFailed, MailServer
+
+_MAIL_SECONDS = 20.0
+
+
+class MailFailed(Exception):
+    """A mail that the server did not accept; the text has the reason."""
+
+
+class MailServer:
+    """Sends mails."""
+
+    def __init__(self, config: Config) -> None:
+        self._server, self._sender = config.mail_smtp_server, config.mail_sender or "oarlock@localhost"
+        self._lock = asyncio.Lock()
+
+    async def send(self, to: Sequence[str], subject: str, text: str) -> None:
+        """Send a mail; raise `MailFailed` with the reason if the server did not accept it."""
+        async with self._lock:
+            try:
+                await asyncio.to_thread(self._deliver, to, subject, text)
+            except (OSError, ValueError, smtplib.SMTPException) as error:
+                raise MailFailed(f"a mail to {', '.join(to)} could not be sent: {error}") from error
+
+    def _deliver(self, to: Sequence[str], subject: str, text: str) -> None:
+        if not self._server:
+            raise ValueError("no MAIL_SMTP_SERVER is set")
+        written = mail(to, subject, text, sender=self._sender)
+        with smtplib.SMTP(self._server, timeout=_MAIL_SECONDS) as server:
+            server.send_message(written)
+
+
+def mail(to: Sequence[str], subject: str, text: str, *, sender: str) -> EmailMessage:
+    """Build a mail; raise `ValueError` for an address or a subject that would add header lines."""
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = sender, ", ".join(to), subject
+    message.set_content(text)
+    return message
+
 
 log = logging.getLogger(__name__)
 

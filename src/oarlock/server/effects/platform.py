@@ -17,9 +17,8 @@ from oarlock.node.attempt.identity import UserRefused
 from oarlock.node.attempt.notice import Notice
 from oarlock.server.accounts import AccountLookup
 from oarlock.server.effects import programs
-from oarlock.server.effects.node_check import configured_checker
+from oarlock.server.effects.node_commands import PowerCommands, configured_checker
 from oarlock.server.effects.notices import NoticeSender
-from oarlock.server.effects.power import PowerCommands
 from oarlock.server.nodes.fleet import Fleet
 
 log = logging.getLogger(__name__)
