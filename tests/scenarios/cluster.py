@@ -4,7 +4,7 @@ from typing import Any
 
 from oarlock.config import Config
 from oarlock.job.run import kill, suspend
-from oarlock.job.run.action_result import ActionResult
+from oarlock.job.run.effects import ActionResult
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from oarlock.config import Config
-from oarlock.job import alerts
+from oarlock.job import notices
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import Event, EventType
 from oarlock.server.effects.alerts import AlertSender
@@ -43,7 +43,7 @@ def _happened(database, *kinds, **more):
 @run_async
 async def test_administrators_get_one_mail_of_what_stops_nodes_or_queues(database):
     _happened(database, EventType.EXTERMINATE_JOB)  # before anybody asked to be told
-    database.write(alerts.begin)
+    database.write(notices.begin_alerts)
     _happened(database, EventType.WALLTIME, job=7)
     _happened(database, EventType.PROLOGUE_ERROR, job=8, hosts=("n1", "n2"))
     _happened(database, EventType.SERVER_EPILOGUE_TIMEOUT, EventType.MAIL_NOTIFICATION_ERROR)
@@ -62,7 +62,7 @@ async def test_administrators_get_one_mail_of_what_stops_nodes_or_queues(databas
 
 @run_async
 async def test_an_absent_mail_server_is_one_event_and_then_the_mail(database):
-    database.write(alerts.begin)
+    database.write(notices.begin_alerts)
     _happened(database, EventType.CPUSET_ERROR, hosts=("n1",))
     core = _core(database, "127.0.0.1:1")
     mails = AlertSender(core)

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from oarlock.job.run.effects import Notify
-from oarlock.model.event import Event, EventType
+from oarlock.model.event import FOR_ADMINISTRATORS, Event, EventType
 from oarlock.model.job import Job, JobState, Moved
+from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events
 from oarlock.store.queries import events as stored_events
-from oarlock.store.queries.events import PendingNotice
+from oarlock.store.queries.events import EventRow, PendingNotice
 
 _TAGS = {
     JobState.RUNNING: "START",
@@ -77,3 +79,21 @@ def _chosen(text: str) -> tuple[frozenset[str], str]:
     match = _HOW.fullmatch(text)
     tags, how = (match[1] or "", match[2]) if match else ("", text)
     return frozenset(tag.strip().upper() for tag in tags.split(",") if tag.strip()), how
+
+
+_ALERTED = "administrators told up to event"
+
+
+def begin_alerts(tx: Tx) -> None:
+    """Mark all events of before as sent, where no alert was ever sent."""
+    facts.get_or_set(tx, _ALERTED, str(events.last(tx)))
+
+
+def due_alerts(tx: Tx, *, most: int) -> list[EventRow]:
+    """Return the oldest events for which no alert was sent."""
+    return events.after(tx, int(facts.get(tx, _ALERTED) or 0), FOR_ADMINISTRATORS, most=most)
+
+
+def mark_alerts_sent(tx: Tx, sent: Sequence[EventRow]) -> None:
+    """Store that alerts for these events were sent."""
+    facts.put(tx, _ALERTED, str(max(event.id for event in sent)))

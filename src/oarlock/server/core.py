@@ -19,8 +19,7 @@ from oarlock.job.reactor.effect_runner import EffectRunner
 from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, WholePass
 from oarlock.job.run import kill, recover, suspend, unknown, watch
-from oarlock.job.run.action_result import ActionOutcome, ActionResult
-from oarlock.job.run.effects import Effect
+from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect
 from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, NodeReachable, NodeReport
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext

@@ -1,4 +1,4 @@
-"""The log: a line an event, a short text and what it is about, to a file or to standard error; lines that repeat are counted."""
+"""The log: a line an event, a short text and what it is about, to a file or to standard error; repeated ones once."""
 
 import logging
 import threading

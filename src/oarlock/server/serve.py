@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from oarlock.config import Config
-from oarlock.job import alerts
+from oarlock.job import notices
 from oarlock.job.reactor.steps import Periodic
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
@@ -170,7 +170,7 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(warn_of_unknown_admins(core.config.admins))
             if core.config.mail_recipient:
-                await core.write(alerts.begin)
+                await core.write(notices.begin_alerts)
             core.reactor.request(Periodic.FORGET_REQUESTS)
             group.create_task(loops.run(core, _periodic_steps(core)))
             if listen is not None:

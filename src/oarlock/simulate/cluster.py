@@ -18,7 +18,7 @@ from oarlock.job.reactor.passes import PassSchedule
 from oarlock.job.reactor.reactor import Change, Reactor
 from oarlock.job.reactor.steps import Periodic, QuickPass, Step, WholePass
 from oarlock.job.run import recover, schedule, watch
-from oarlock.job.run.action_result import ActionOutcome, ActionResult
+from oarlock.job.run.effects import ActionOutcome, ActionResult
 from oarlock.job.run.reports import IncomingReport
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.explain import ReservationOutcome, StartEstimate
-from oarlock.job.run.action_result import ActionResult
+from oarlock.job.run.effects import ActionResult
 from oarlock.measure.live import LiveUsage
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import WaitReason

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
-from oarlock.job.run.effects import Checkpoint, Effect, Kill, Signal
+from oarlock.job.run.effects import ActionOutcome, ActionResult, Checkpoint, Effect, Kill, Signal, refused
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from oarlock.job.run import kill
-from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
-from oarlock.job.run.effects import Effect, Resume, Suspend
+from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect, Resume, Suspend, refused
 from oarlock.job.run.launch import message_without_hold
 from oarlock.job.run.reports import JobResumed, JobSuspended
 from oarlock.job.run.unit_of_work import AWAITS_NODES, StepContext, UnitOfWork

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from oarlock.job import alerts
+from oarlock.job import notices
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import EVENTS, Event, EventType
 from oarlock.server.core import ServerCore
@@ -37,7 +37,7 @@ class AlertSender:
             self._complain(str(problem))
             return
         self._failed = False
-        await self._core.write(lambda tx: alerts.mark_sent(tx, rows))
+        await self._core.write(lambda tx: notices.mark_alerts_sent(tx, rows))
 
     def _complain(self, says: str) -> None:
         """Report once that mails cannot be sent; they are tried again."""
@@ -48,7 +48,7 @@ class AlertSender:
 
 
 def _due(tx: Tx) -> list[EventRow]:
-    return alerts.due(tx, most=_MOST)
+    return notices.due_alerts(tx, most=_MOST)
 
 
 def subject(rows: Sequence[EventRow]) -> str:

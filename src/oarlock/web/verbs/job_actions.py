@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from oarlock.job.run.action_result import ActionResult
+from oarlock.job.run.effects import ActionResult
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState, UnknownAttempt
 from oarlock.store.queries import attempts, jobs, listing

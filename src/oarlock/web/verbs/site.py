@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import oarlock
-from oarlock.job import karma
+from oarlock.job import accounting as accounts
 from oarlock.job.admission.submit import DEFAULT_QUEUE
 from oarlock.job.cluster import queue_states
 from oarlock.lang.limits import short
@@ -248,26 +248,19 @@ class UpdateAccountingResponse(Struct, frozen=True):
 )  # fmt: skip
 async def update_accounts(context: RequestContext, request: UpdateAccountingRequest) -> UpdateAccountingResponse:
     """Work in several transactions, so that a long history does not keep others waiting."""
-    window, now = context.core.config.accounting_window, context.now
-
-    def prepare(tx: Tx) -> int:
-        if request.reinitialize:
-            accounting.reinitialize(tx)
-        return 0 if request.delete_before is None else accounting.delete_before(tx, now - request.delete_before)
-
-    def account(tx: Tx) -> tuple[int, list[accounting.Booking]]:
-        bookings: list[accounting.Booking] = []  # the writer may run this twice
-        return accounting.update_accounts(tx, window=window, bookings=bookings), bookings
+    core, delete_before = context.core, request.delete_before
 
     async def act() -> UpdateAccountingResponse:
-        forgotten, jobs = await context.core.write(prepare), 0
-        bookings: list[accounting.Booking] = []
-        while (added := await context.core.write(account))[0]:
-            jobs += added[0]
-            bookings += added[1][: _MOST_BOOKINGS - len(bookings)]
-        rows = forgotten if request.delete_before is not None else await context.read(accounting.count)
+        done = await accounts.update(
+            core.write,
+            window=core.config.accounting_window,
+            reinitialize=request.reinitialize,
+            delete_before=None if delete_before is None else context.now - delete_before,
+            most_bookings=_MOST_BOOKINGS,
+        )
+        rows = done.deleted if delete_before is not None else await context.read(accounting.count)
         return UpdateAccountingResponse(
-            jobs, rows, [BookingView(row.job_id, row.created, *row.account) for row in bookings]
+            done.jobs, rows, [BookingView(row.job_id, row.created, *row.account) for row in done.bookings]
         )
 
     return await context.act(act, UpdateAccountingResponse)
@@ -313,7 +306,7 @@ async def show_accounts(context: RequestContext, request: AccountingRequest) -> 
     def read(tx: Tx) -> bytes:
         rows_read = accounting.listed(tx, since=request.since, until=request.until, user=request.user)
         rows = [row for row in rows_read if request.project is None or row.project == request.project]
-        own = {} if request.user is None else karma.by_project(tx, config, request.user, rows, now=now)
+        own = {} if request.user is None else accounts.karma_by_project(tx, config, request.user, rows, now=now)
         return msgspec.json.encode(AccountingResponse([AccountingRowView(*row) for row in rows], own))  # type: ignore[arg-type]
 
     return await context.read(read)
