@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+from oarlock.job.reactor.steps import QuickPass
 from oarlock.config import Config
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
@@ -36,7 +37,8 @@ async def test_steps_and_passes_find_threads_while_readers_have_all_of_theirs(da
             await asyncio.to_thread(began.acquire)
         async with asyncio.timeout(30):
             assert await core.read(lambda _: "a step") == "a step"
-            assert (await core.planning.quick(NOW)).decision.starts == ()
+            decision, _ = await core.planning.quick(NOW, QuickPass(1, arrays=False))
+                assert decision.starts == ()
     finally:
         leave.set()
         await asyncio.gather(*readers)
