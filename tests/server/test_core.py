@@ -5,8 +5,8 @@ import threading
 import time
 from pathlib import Path
 
-from oarlock.job.reactor.steps import QuickPass
 from oarlock.config import Config
+from oarlock.job.reactor.steps import QuickPass
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.http.reader_pool import MOST_OF_ONE, THREADS
@@ -38,7 +38,7 @@ async def test_steps_and_passes_find_threads_while_readers_have_all_of_theirs(da
         async with asyncio.timeout(30):
             assert await core.read(lambda _: "a step") == "a step"
             decision, _ = await core.planning.quick(NOW, QuickPass(1, arrays=False))
-                assert decision.starts == ()
+            assert decision.starts == ()
     finally:
         leave.set()
         await asyncio.gather(*readers)
