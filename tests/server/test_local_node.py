@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC220, ASYNC240 - nobody else waits for the loop of a test
 
 import asyncio
+import contextlib
 import os
 import pwd
 import re
@@ -234,14 +235,55 @@ def test_what_fails_before_the_users_code_is_an_event_of_the_manual(workspace, t
     asyncio.run(story())
 
 
+@contextlib.contextmanager
+def small_disk(path):
+    """A file system of 64 KiB."""
+    path.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fill(disk):
+    """Leave no byte on a disk."""
+    with (disk / "filling").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
 @run_async
-async def test_a_full_or_closed_spool_refuses_the_launch(workspace, two_users):
+async def test_a_spool_that_is_gone_refuses_the_launch(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
         await post.run(1, "true")
         Path(post.settings.spool).rename(workspace / "moved")
         with pytest.raises(NodeRefused) as refusal:
             await post.node.launch(post.launch(2, "echo ran"))
         assert refusal.value.word == "CANNOT_CREATE_TMP_DIRECTORY"
+
+
+@run_async
+async def test_a_full_spool_refuses_the_launch_and_the_next_one_runs(workspace, two_users):
+    with small_disk(workspace / "spool") as disk:
+        async with open_node(workspace, two_users[0]) as post:
+            for job, command in ((1, "true"), (2, "echo ran")):  # the first of a node, and one after others
+                fill(disk)
+                with pytest.raises(NodeRefused) as refusal:
+                    await post.node.launch(post.launch(job, command))
+                assert refusal.value.word == "CAN_NOT_WRITE_PID_FILE"
+                (disk / "filling").unlink()
+                assert (await post.run(job, command)).status == 0
+
+
+@run_async
+async def test_a_full_runtime_directory_fails_the_launch(workspace, two_users):
+    with small_disk(workspace / "run") as disk:
+        async with open_node(workspace, two_users[0]) as post:
+            fill(disk)
+            report = await post.run(1, "echo ran", nodes=("n1",))
+            assert (report.outcome, report.event) == (FAILED, "CAN_NOT_WRITE_NODE_FILE")
+            assert "No space left" in report.says
 
 
 @run_async

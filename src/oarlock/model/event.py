@@ -166,7 +166,7 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.USER_LOOKUP_ERROR: Meaning(
         "the user could not be looked up; the job waits", to_check=True, suspects=Suspects.NAMED, blame=Blame.USER
     ),
-    EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the supervisor took too long to begin", Suspects.FIRST),
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the launch never arrived on the first node", Suspects.NAMED),
     EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(
         "the node program took too long to travel", Suspects.FIRST, copy=False
     ),

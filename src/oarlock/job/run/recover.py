@@ -70,4 +70,5 @@ def _again(unit: UnitOfWork, report: AttemptMissing) -> None:
     unit.close(unit.update_attempt(attempt, outcome="never arrived"))
     if job.state is JobState.LAUNCHING:
         says = f"the launch never arrived at {report.node}"
+        unit.event(EventType.LAUNCHING_OAREXEC_TIMEOUT, says, job.id)  # no host: the way to it was lost, not the node
         launch.requeue(unit, job, EventType.LAUNCHING_OAREXEC_TIMEOUT, says, tries=attempt.number)

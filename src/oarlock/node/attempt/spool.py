@@ -220,6 +220,6 @@ class HighestJob:
     def see(self, job: int) -> None:
         """Record the number of a job that is about to start here."""
         if job > self._job:
-            self._job = job
             # One write of constant length: no reader finds half a number.
             os.pwrite(self._fd, f"{self._instance or '-'} {job}\n".ljust(self._LINE).encode(), 0)
+            self._job = job

@@ -186,8 +186,11 @@ class NodeProgram:
             self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
             raise NodeRequestRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
+        try:
+            self._highest.see(key[0])
+        except OSError as error:  # the disk is full: the supervisor could not write its own file either
+            raise NodeRequestRefused("CAN_NOT_WRITE_PID_FILE", f"{self._settings.spool}: {error}") from error
         self._attempts[key] = NodeAttempt(None, "launching", body)
-        self._highest.see(key[0])
         self._start_queue.queue(key, frame, str(body.get("user", "")))
 
     def _refuse_taken(self, key: Key, body: Body) -> None:

@@ -174,5 +174,7 @@ def _attempt(
 def _enter(settings: NodeSettings, launch: Launch, text: bytes) -> spool.SpoolEntry:
     try:
         return spool.create_entry(settings.spool, (launch.job, launch.attempt), text, settings.spool_key)
-    except OSError as error:
+    except FileNotFoundError as error:  # the directory is gone; it was made when the program started
         raise NodeRequestRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error
+    except OSError as error:
+        raise NodeRequestRefused("CAN_NOT_WRITE_PID_FILE", f"{settings.spool}: {error}") from error
