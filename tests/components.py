@@ -32,6 +32,8 @@ COMPONENTS: Mapping[str, Component] = {
     component.name: component
     for component in (
         Component("bash", "bash", "bash", "reading settings the way bash does"),
+        Component("fish", "fish", "fish", "what fish offers behind a command"),
+        Component("zsh", "zsh", "zsh", "what zsh offers behind a command"),
         Component("chromium", "chromium", "chromium", "whether the report of a replay can be read in a browser"),
         Component("busybox", "busybox", "busybox-static", "virtual nodes with systemd", soak=True),
         Component("debootstrap", "debootstrap", "debootstrap", "virtual nodes with systemd", soak=True),

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from oarlock import __version__
 from oarlock.cli.output import show_text
-from oarlock.cli.subcommands import agent, audit, backup, limits, node, simulate, token
+from oarlock.cli.subcommands import agent, audit, backup, completion, limits, node, simulate, token
 from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
 
@@ -134,6 +134,7 @@ def options() -> argparse.ArgumentParser:
     audit.add(commands)
     token.add(commands)
     simulate.add(commands)
+    completion.add(commands, options)
     return options
 
 
