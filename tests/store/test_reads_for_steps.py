@@ -1,9 +1,10 @@
 """What the steps of a job's life read and set beside the jobs themselves."""
 
-from oarlock.model.job import JobState
+from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine import facts
-from oarlock.store.queries import jobs, resources, shapes, snapshot
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import administration, jobs, resources, shapes, snapshot
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, run, step
 
@@ -59,3 +60,22 @@ def test_a_fact_is_kept_as_it_was_first_said(tx):
         "red",
         "red",
     )
+
+
+def test_reservations_are_counted_without_reading_other_jobs(sqlite_path):
+    """On SQLite, whose steps can be counted; PostgreSQL chooses its indexes by statistics."""
+    steps = []
+
+    def count(tx) -> int:
+        steps.clear()
+        connection = tx.connection.driver_connection
+        connection.set_progress_handler(lambda: steps.append(1), 1)
+        assert administration.waiting_reservations(tx, "ada") == 1
+        connection.set_progress_handler(None, 0)
+        return len(steps)
+
+    with open_database(sqlite_path) as database:
+        database.write(lambda tx: add_job(tx, user="ada", reservation=Reservation.TO_SCHEDULE))
+        few = database.write(count)
+        database.write(lambda tx: [add_job(tx, user="ada") for _ in range(50)])
+        assert database.write(count) == few

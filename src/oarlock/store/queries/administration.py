@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
-from sqlalchemy import URL, bindparam, delete, func, insert, literal_column, null, select, union_all, update
+from sqlalchemy import URL, String, bindparam, delete, func, insert, literal_column, null, select, union_all, update
 from sqlalchemy.exc import ProgrammingError
 
 from oarlock.lang import where as conditions
@@ -194,12 +194,16 @@ def waiting_jobs(tx: Tx, user: str) -> int:
 
 def waiting_reservations(tx: Tx, user: str) -> int:
     """Count the reservations of a user that have not begun."""
-    query = select(func.count()).where(
-        jobs.c.reservation != literal_column("'None'"),  # a literal, so that the partial index is used
-        jobs.c.job_user == user,
-        jobs.c.state.in_(_NOT_BEGUN),
-    )
-    return int(tx.execute(query).scalar_one())
+    return int(tx.execute(_WAITING_RESERVATIONS, {"user": user}).scalar_one())
+
+
+# A literal, so that the partial index is used; and no plain columns beside it, lest SQLite takes the index of users or
+# of states instead, and reads all jobs of a user who has thousands.
+_WAITING_RESERVATIONS = select(func.count()).where(
+    jobs.c.reservation != literal_column("'None'"),
+    func.coalesce(jobs.c.job_user, literal_column("''")) == bindparam("user", type_=String()),
+    func.coalesce(jobs.c.state, literal_column("''")).in_(_NOT_BEGUN),
+)
 
 
 _MAINTENANCE_COLUMNS = [column.name for column in maintenance.columns]
