@@ -482,3 +482,14 @@ def test_what_is_given_beside_resubmit_is_refused_not_ignored(run, server, words
     ran = run("oarsub", "--resubmit=7", *words)
     assert (ran.code, server.requests) == (4, [])
     assert ran.err.startswith(f"oarsub: --resubmit submits job 7 again as it was; {said} cannot be given beside it.\n")
+
+
+def test_a_job_is_entered_only_where_a_server_answers(run, tmp_path):
+    ran = run("oarsub", "-C", "1", OARLOCK_SERVER=str(tmp_path / "nobody" / "server.sock"))
+    assert (ran.code, ran.out, ran.err.startswith("oarsub: No server answers at ")) == (9, "", True)
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "", "1.5", "١"])
+def test_what_is_not_the_number_of_a_job_cannot_be_entered(run, server, number):
+    ran = run("oarsub", "-C", number)
+    assert (ran.code, ran.out, server.requests) == (1, "", [])

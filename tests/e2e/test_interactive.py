@@ -319,3 +319,26 @@ def test_an_interactive_job_that_nobody_enters_ends_by_itself(own, users):
         job = Client(str(own.state / "server.sock")).submit(body)["job_ids"][0]
     own.until(own.all_over, seconds=120)
     assert (own.story(job)[-1], "CANNOT_NOTIFY_OARSUB" in own.events(job)) == ("Error", True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_every_key_and_every_line_arrives_once_through_a_dozen_kills(own, users):
+    with terminal(own, users[0], "-I", "-l", CORE) as shell:
+        job = _shell(shell)
+        shell.type("stty -echo; while read x; do echo got $x; done\r")
+        shell.until("done\r\n")
+        for number in range(12):
+            shell.type("".join(f"{number}.{line}\r" for line in range(200)))
+            if number % 2:
+                own.kill()
+                own.serve()
+            else:
+                for pid in own.node_programs():
+                    os.kill(pid, signal.SIGKILL)
+            text = shell.until(f"got {number}.199\r\n", seconds=60)
+            assert re.findall(rb"got ([0-9.]+)", text) == [b"%d.%d" % (number, line) for line in range(200)]
+        shell.type("\x04exit\r")
+        assert shell.ended()[0] == 0
+    _until_over(own, job)
+    assert own.story(job) == NORMAL
