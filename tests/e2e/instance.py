@@ -98,8 +98,11 @@ class Instance:
     def submit(self, command: str, asked: str = "/core=1,walltime=1", **fields: Any) -> int:
         return self.submit_many([command], asked, **fields)[0]
 
-    def submit_many(self, commands: Sequence[str], asked: str = "/core=1,walltime=1", **fields: Any) -> list[int]:
-        after = fields.pop("after", ())
+    def submit_many(
+        self, commands: Sequence[str], asked: str = "/core=1,walltime=1", *, array: bool = True, **fields: Any
+    ) -> list[int]:
+        """Put jobs into the store, as one array or each by itself."""
+        after, request = fields.pop("after", ()), requests.parse([asked])
         given = {
             "state": JobState.WAITING,
             "user": self.user,
@@ -109,7 +112,7 @@ class Instance:
             **fields,
         }
         new = [
-            new_jobs.NewJob(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
+            new_jobs.NewJob(Job(id=0, command=one, array_index=n if array else 1, **given), request, after)
             for n, one in enumerate(commands, 1)
         ]
         return [job.id for job in self.database.write(lambda tx: new_jobs.add(tx, new))]

@@ -83,3 +83,37 @@ def test_only_the_first_report_that_waits_wakes_the_driver():
     for number in range(3):
         it.receive(NotificationSent(number))
     assert woken == [1]
+
+
+def whole(it, begin, took):
+    """Let the whole pass that is due at an instant take so long; return whether it gave dates."""
+    step = it.next_step(at(begin))
+    it.planned(step, Decision(now=NOW, whole=step.dates), at(begin + took), cost=took)
+    return step.dates
+
+
+def look_at_a_long_queue(it, begin):
+    """Let a quick pass find that more jobs wait than it reads."""
+    it.request_pass()
+    it.planned(it.next_step(at(begin)), Decision(now=NOW, left=100_000, whole=False), at(begin), cost=0.0)
+
+
+def test_who_starts_is_seen_before_all_jobs_get_dates():
+    it = reactor()
+    look_at_a_long_queue(it, 0)
+    assert [whole(it, 0, 1), whole(it, 1, 4)] == [False, True]
+    look_at_a_long_queue(it, 5)
+    assert it.wake_in(at(5)) == 1  # soon after dates, for which jobs had to wait
+    assert not whole(it, 6, 1)
+
+
+def test_a_long_queue_is_looked_at_every_few_seconds_whatever_it_takes():
+    it = reactor()
+    look_at_a_long_queue(it, 0)
+    assert [whole(it, 0, 1), whole(it, 1, 10)] == [False, True]
+    look_at_a_long_queue(it, 11)
+    pauses = []
+    for begin, took in ((12, 0.2), (20, 1), (30, 5)):
+        assert not whole(it, begin, took)
+        pauses.append(round(it.wake_in(at(begin + took)), 3))
+    assert pauses == [2, 3, 5]

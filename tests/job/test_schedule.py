@@ -118,3 +118,21 @@ def test_a_quick_pass_starts_nobody_who_would_delay_unread_members(tx: Tx):
     submit_array(tx, "bob", "/core=1,walltime=2:0:0", 1)
     [short] = submit_array(tx, "bob", "/core=1,walltime=0:30:0", 1)
     assert started_by_quick_pass(tx) == [first, short]
+
+
+def test_very_many_dates_are_written_in_slices_and_answers_come_first(tx: Tx):
+    asking = reserve(tx, NOW + 50)
+    waits = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="true")
+    request = requests.parse(["/core=1,walltime=0:1:40"])
+    new_jobs.add(tx, [new_jobs.NewJob(waits, request) for _ in range(10_050)])
+    decision = schedule.only_changes(decided(tx), plans.read(tx))
+    first, second = schedule.slices(decision)
+    assert (first.starts, first.accept, first.predictions[0].job_id) == (decision.starts, decision.accept, asking)
+    assert (len(first.predictions), second.starts, second.accept) == (10_000, (), ())
+    for part in (first, second):
+        apply(tx, part)
+    stored = plans.read(tx)
+    assert {number: (planned.start, planned.resources) for number, planned in stored.items()} == {
+        planned.moldable_id: (planned.start, planned.resources) for planned in decision.predictions
+    }
+    assert schedule.slices(second) == [second]

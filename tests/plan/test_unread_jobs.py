@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from oarlock.model.snapshot import Snapshot, WaitingJob
 from oarlock.plan.planner import make_plan
-from tests.plan.drawing import NOW, asks, cluster, planned, runs
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.thinning import MANY, find_starts, thin
+from tests.plan.drawing import NOW, asks, cluster, planned, runs, snapshot
 from tests.plan.random_snapshots import small
 
 POLICIES = ("oar_sched_gantt_with_timesharing", "easy", "depth-2")
@@ -98,3 +100,51 @@ def test_a_greedy_job_behind_unread_ones_waits_for_a_whole_pass():
     there = "{network_address = 'n02'}/core=1"
     jobs = asks(2, there, unread=100), asks(3, "nodes=BEST")
     assert starts(*jobs) == (2,)
+
+
+@given(
+    random=st.randoms(use_true_random=False),
+    sizes=st.lists(st.integers(1, 6), min_size=9, max_size=9),
+    lengths=st.lists(st.integers(1, 40), min_size=54, max_size=54),
+    policy=st.sampled_from(POLICIES),
+)
+def test_who_starts_in_a_thinned_queue_starts_in_a_pass_of_all_jobs(random, sizes, lengths, policy):
+    drawn, settings = small(random)
+    if any(job.reservation != "None" for job in drawn.waiting):
+        return
+    settings = replace(settings, depth=None)
+    everybody = as_arrays(drawn, sizes, policy)
+    waiting = [
+        replace(job, choices=tuple(replace(one, walltime=one.walltime * length) for one in job.choices))
+        for job, length in zip(everybody.waiting, lengths, strict=False)
+    ]
+    random.shuffle(waiting)
+    mixed = replace(everybody, waiting=tuple(replace(job, job_id=100 + at) for at, job in enumerate(waiting)))
+    thinned = thin(mixed)
+    stand_ins = {job.job_id for job in thinned.waiting if job.unread}
+    few = make_plan(thinned, now=NOW, settings=settings)
+    whole = make_plan(mixed, now=NOW, settings=settings)
+    reserved = {job.job_id for job in mixed.placed}
+    assert set(few.start) - reserved - stand_ins <= set(whole.start)
+
+
+def long_queue(*others: WaitingJob, policy: str = POLICIES[0]) -> Snapshot:
+    """Let many jobs of different lengths wait for the first of four nodes, which is taken."""
+    there, count = "{network_address = 'n01'}/core=1", MANY
+    jobs = [asks(10 + number, there, user="ada", walltime=60 + number) for number in range(count)]
+    state = snapshot(cluster(4, 1), runs(1, [1], until=NOW + 3600), *jobs, *others)
+    return replace(state, queues=tuple(replace(queue, policy=policy) for queue in state.queues))
+
+
+def test_of_a_long_queue_who_fits_beside_the_others_starts():
+    fits = asks(9000, "core=3", user="bob", walltime=9999)
+    plan = find_starts(long_queue(fits), now=NOW, settings=PlanSettings())
+    assert plan is not None
+    assert (plan.start, plan.kill, plan.wake) == ((9000,), (), ())
+
+
+def test_of_a_long_queue_nothing_is_found_where_a_full_pass_has_to_look():
+    fits = asks(9000, "core=3", user="bob", walltime=9999)
+    assert find_starts(long_queue(), now=NOW, settings=PlanSettings()) is None
+    assert find_starts(long_queue(fits), now=NOW, settings=PlanSettings(depth=5)) is None
+    assert find_starts(long_queue(fits, policy="easy-sjbf"), now=NOW, settings=PlanSettings()) is None

@@ -13,6 +13,7 @@ from oarlock.model.plan import Plan
 from oarlock.plan.incremental.plan_cache import PlanCache, is_cacheable
 from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.thinning import find_starts
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import snapshot
 
@@ -37,7 +38,13 @@ class CachedPlanner:
         return schedule.read(tx, self._settings, karma_window=self._karma_window, now=now, memory=self._snapshots)
 
     def starts(self, seen: snapshot.SnapshotRead, *, now: int, out_of_time: OutOfTime = never) -> Decision:
-        """Return which jobs start now, as a full pass would; where nothing is cached it is a full pass."""
+        """Return which jobs start now, as a full pass would, or some of them where the queue is very long.
+
+        Where nothing is cached it is a full pass.
+        """
+        plan = find_starts(seen.snapshot, now=now, settings=self._settings)
+        if plan is not None:
+            return schedule.decision(plan, seen, self._settings, whole=False)
         plan = self._from_cache(lambda: self._cache.starts(seen.snapshot, now=now), seen, now)
         if plan is None:
             return schedule.decide(seen, self._settings, now=now, out_of_time=out_of_time)

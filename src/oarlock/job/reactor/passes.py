@@ -23,6 +23,7 @@ _LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in thi
 _LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
 _WHOLE_SHARE = 10.0  # a whole pass of each kind takes at most 1/11 of the time
 _LEAST_WHOLE = 1.0
+_LONGEST_WHOLE = 3.0  # ... but all jobs are looked at this often, or half of the time where a look takes longer
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class PassSchedule:
     _whole_began: float | None = None
     _whole_again: bool = False  # something changed since the whole pass under way began
     _looking: float = 0.0  # seconds that it took last to see who starts
+    _looked: bool = False  # who starts was seen since dates were last given
 
     def __post_init__(self) -> None:
         self._depth = self.depths[0]
@@ -76,7 +78,7 @@ class PassSchedule:
             return QuickPass(self._depth, at.steady >= self._arrays_at)
         if self.whole_wanted and self._whole_began is None and at.steady >= self.whole_at:
             self._whole_began, self._whole_again = at.steady, False
-            return WholePass(at.steady >= self.dates_at)
+            return WholePass(self._looked and at.steady >= self.dates_at)
         return None
 
     def wake_in(self, at: Moment) -> float | None:
@@ -145,6 +147,13 @@ class PassSchedule:
             self.dates_at = at.steady + _WHOLE_SHARE * took
         else:
             self._looking = took
-        self.whole_at = at.steady + max(_LEAST_WHOLE, _WHOLE_SHARE * self._looking)
+        self._looked = not dated
+        self.whole_at = at.steady + (_LEAST_WHOLE if dated else self._pause_after_look(at))
         self._whole_began = None
         self.whole_wanted = self._whole_again or not (dated or decision is None)
+
+    def _pause_after_look(self, at: Moment) -> float:
+        """Return the pause after a pass without dates: none where dates are due, which are given right behind it."""
+        if at.steady >= self.dates_at:
+            return 0.0
+        return min(max(_LEAST_WHOLE, _WHOLE_SHARE * self._looking), max(_LONGEST_WHOLE, self._looking))

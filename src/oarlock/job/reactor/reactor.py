@@ -7,6 +7,7 @@ Reports, quick passes, whole passes and each periodic step may be under way at t
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from oarlock.job.cluster import node_states
 from oarlock.job.reactor.passes import PassSchedule
@@ -158,12 +159,16 @@ class Reactor:
                 return []
 
     def apply_decision(self, decision: Decision, now: Now) -> list[Change]:
-        """Return the transaction that applies a decision of the scheduler; none if nothing changes."""
+        """Return the transactions that apply a decision of the scheduler; none if nothing changes."""
         self.hopeless = schedule.hopeless_after(self.hopeless, decision)
         if not decision.has_changes:
             return []
         hosts = dict(self.hosts)
-        return [lambda tx: schedule.apply(tx, self.context, decision, hosts, now=now())]
+
+        def apply(tx: Tx, part: Decision) -> list[Effect]:
+            return schedule.apply(tx, self.context, part, hosts, now=now())
+
+        return [partial(apply, part=part) for part in schedule.slices(decision)]
 
     def written(self, effects: Iterable[Effect]) -> None:
         """Note that a transaction was committed, with the effects that it returned."""

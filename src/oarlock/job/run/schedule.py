@@ -175,9 +175,13 @@ def decide(
 
 
 def decision(plan: Plan, seen: snapshot.SnapshotRead, settings: PlanSettings, *, whole: bool = True) -> Decision:
-    """Return what a plan requires now; not `whole`: it has dates only as far as it had to go."""
+    """Return what a plan requires now.
+
+    Not `whole`: it has dates only as far as it had to go. Of these, only those of reservations that it accepts are
+    returned: a long queue has very many, and the next pass with dates replaces them.
+    """
     shot: Snapshot = seen.snapshot
-    later = _later(plan, shot)
+    later = _later(plan, shot, {job.job_id for job in shot.waiting} if whole else set(plan.accept))
     broken = [(EventType.SCHEDULER_JOB_SET_ASIDE.value, why, number) for number, why in seen.broken]
     return Decision(
         now=plan.now,
@@ -198,6 +202,7 @@ def decision(plan: Plan, seen: snapshot.SnapshotRead, settings: PlanSettings, *,
     )
 
 
+_SLICE = 10_000  # dates that are written in one transaction
 _NO_SLOT = "No enough matching resources (no_matching_slot)"
 _NO_SLOT_FOR = frozenset({Obstacle.TOO_BIG, Obstacle.UNAVAILABLE, Obstacle.ALWAYS_ASSIGNED})
 
@@ -262,10 +267,9 @@ def _dates(plan: Plan, shot: Snapshot) -> list[int]:
     return [instant for instant in (*late, *(job.not_before for job in hoping)) if instant > plan.now]
 
 
-def _later(plan: Plan, shot: Snapshot) -> tuple[PlannedStart, ...]:
-    """Return the placements of jobs that do not start now: new ones, and reservations accepted before."""
+def _later(plan: Plan, shot: Snapshot, waiting: Set[int]) -> tuple[PlannedStart, ...]:
+    """Return the placements of jobs that do not start now: new ones of these, and reservations accepted before."""
     starting = set(plan.start)
-    waiting = {job.job_id for job in shot.waiting}
     new = [
         PlannedStart(job_id, place.moldable_id, place.start, tuple(sorted(plan.resources(job_id))))
         for job_id, place in plan.placements.items()
@@ -286,6 +290,19 @@ def _start(plan: Plan, place: Placement) -> JobStart:
 def _refusal(plan: Plan, job_id: int) -> ReservationRefusal:
     why = plan.unplaced[job_id]
     return ReservationRefusal(job_id, why.obstacle is Obstacle.MISSED, why.detail, why.earliest)
+
+
+def slices(decision: Decision) -> list[Decision]:
+    """Divide a decision with very many new dates, so that others can write in between: all but dates comes first."""
+    count = len(decision.predictions)
+    if decision.gone is None or count <= _SLICE:
+        return [decision]
+    # A reservation that is accepted has its place in the same transaction.
+    accepted = {number for number, _ in decision.accept}
+    planned = sorted(decision.predictions, key=lambda entry: entry.job_id not in accepted)
+    first, *others = (tuple(planned[at : at + _SLICE]) for at in range(0, count, _SLICE))
+    later = [Decision(now=decision.now, predictions=part, reserved=decision.reserved, gone=()) for part in others]
+    return [structs.replace(decision, predictions=first), *later]
 
 
 def apply(tx: Tx, context: StepContext, decision: Decision, hosts: Hosts, *, now: float) -> list[Effect]:
