@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import pwd
 import re
@@ -190,6 +191,42 @@ async def test_a_suspended_job_stands_still_and_its_walltime_with_it(workspace, 
         report = await post.report(1)
         assert (report.outcome, post.out(1)) == (EXITED, "1\n2\n3\n4\n5\n6\n")
         assert 2.4 < report.suspended < 4
+
+
+@run_async
+async def test_the_sites_own_program_suspends_in_place_of_the_freezer(workspace, two_users, site):
+    program = script(site / "pause", f'echo "$1" >> {site}/asked; cat >> {site}/asked; echo >> {site}/asked')
+    async with open_node(workspace, two_users[0]) as post:
+        await post.node.launch(
+            post.launch(1, "while :; do echo on; sleep 0.02; done", hooks=SiteHooks(suspend=program))
+        )
+        await post.started(1)
+        await post.node.suspend(1, 1)
+        [about] = await post.status()
+        assert about["state"] == "suspended"
+        printed = len(post.out(1))  # the program stops nothing, so the job goes on
+        await asyncio.to_thread(wait_until, lambda: len(post.out(1)) > printed)
+        await post.node.resume(1, 1)
+        await post.node.kill(1, 1)
+        assert (await post.report(1)).outcome == KILLED
+    verb, body, last, _ = (site / "asked").read_text().splitlines()
+    job = json.loads(body)
+    assert (verb, last, job["job"], job["action"], len(job["pids"]) > 0) == ("suspend", "resume", 1, "suspend", True)
+
+
+@run_async
+async def test_a_job_that_the_sites_program_cannot_resume_still_ends(workspace, two_users, site):
+    program = script(site / "pause", '[ "$1" = suspend ]')
+    async with open_node(workspace, two_users[0]) as post:
+        await post.node.launch(post.launch(1, "sleep 600", hooks=SiteHooks(suspend=program)))
+        await post.started(1)
+        await post.node.suspend(1, 1)
+        with pytest.raises(NodeRefused) as refusal:
+            await post.node.resume(1, 1)
+        assert (refusal.value.word, "ended with exit 1" in str(refusal.value)) == ("RESUME_ERROR", True)
+        await post.node.kill(1, 1)
+        report = await post.report(1)
+        assert (report.outcome, report.events[0][0]) == (KILLED, "RESUME_ERROR")
 
 
 @run_async

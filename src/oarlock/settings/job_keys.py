@@ -157,6 +157,12 @@ class JobSettings:
         None,
         "Run on the server, with the job's number, just after a job was suspended; a job for which it fails is ended.",
     )
+    suspend_resume_file: Path | None = _ENDING(
+        kinds.PROGRAM,
+        None,
+        "The site's own program on every node that suspends and resumes jobs in place of the freezer; `suspend` or "
+        "`resume` is its argument, the job with its processes comes as JSON on its standard input.",
+    )
     just_before_resume_exec_file: Path | None = _ENDING(
         kinds.PATH,
         None,

@@ -212,12 +212,13 @@ def _keep_resources(walltime: int) -> str:
 
 
 def _hooks(config: Config, *, frontend: bool) -> SiteHooks:
-    """Name the site's programs; its resource manager looks after compute nodes, not after frontends."""
+    """Name the site's programs; those that confine and suspend look after compute nodes, not after frontends."""
     return SiteHooks(
         prologue=str(config.prologue_exec_file or ""),
         epilogue=str(config.epilogue_exec_file or ""),
         timeout=config.prologue_epilogue_timeout,
         manager="" if frontend else str(config.job_resource_manager_file or ""),
+        suspend="" if frontend else str(config.suspend_resume_file or ""),
     )
 
 

@@ -33,38 +33,14 @@ class SiteCgroup:
     return_files: tuple[str, ...] = ()
 
     def __init__(self, launch: Launch, node: str) -> None:
-        self._program, self._seconds = launch.hooks.manager, launch.hooks.timeout
-        self._about: Body = {
-            "job": launch.job,
-            "user": launch.user,
-            "name": launch.cpuset,
-            "node": node,
-            "limits": launch.limits._asdict(),
-        }
+        self._launch, self._node = launch, node
         made = self._call("init")
         self.procs_files = tuple(str(path) for path in made.get("join", []))
         self.path = str(made.get("path", ""))
 
     def _call(self, verb: str) -> Body:
-        """Run the program to its end and read what it prints; a refusal or too long a wait is an error."""
-        out, into = os.pipe()
-        try:
-            pid = self._start(verb, into)
-            text = _read(out, pid, self._seconds)
-        finally:
-            os.close(out)
-        status = os.waitpid(pid, 0)[1]
-        if status != 0:
-            raise CgroupError(f"{self._program} {verb} ended with {site_script.describe_exit(status)}")
-        return _object(text)
-
-    def _start(self, verb: str, into: int) -> int:
-        try:
-            return site_script.start(self._program, [verb], {**self._about, "action": verb}, {}, lambda: None, into)
-        except site_script.UntrustedScript as error:
-            raise ManagerUnusable(str(error)) from error
-        finally:
-            os.close(into)
+        about: Body = {"limits": self._launch.limits._asdict()}
+        return _object(_call_program(self._launch.hooks.manager, verb, self._launch, self._node, about))
 
     def join(self) -> None:
         join_cgroup(self.procs_files)
@@ -96,6 +72,36 @@ class SiteCgroup:
 
     def remove(self) -> None:
         self._call("clean")
+
+
+def suspend_by_program(launch: Launch, node: str, group: JobCgroup, verb: str) -> None:
+    """Have the site's own program suspend or resume a job; raise `CgroupError` if it does not."""
+    about: Body = {"path": group.path, "pids": group.pids()}
+    _call_program(launch.hooks.suspend, verb, launch, node, about)
+
+
+def _call_program(program: str, verb: str, launch: Launch, node: str, about: Body) -> bytes:
+    """Run a program to its end and return what it prints; a refusal or too long a wait is an error."""
+    job = {"job": launch.job, "user": launch.user, "name": launch.cpuset, "node": node, **about, "action": verb}
+    out, into = os.pipe()
+    try:
+        pid = _start(program, verb, job, into)
+        text = _read(out, pid, launch.hooks.timeout)
+    finally:
+        os.close(out)
+    status = os.waitpid(pid, 0)[1]
+    if status != 0:
+        raise CgroupError(f"{program} {verb} ended with {site_script.describe_exit(status)}")
+    return text
+
+
+def _start(program: str, verb: str, job: Body, into: int) -> int:
+    try:
+        return site_script.start(program, [verb], job, {}, lambda: None, into)
+    except site_script.UntrustedScript as error:
+        raise ManagerUnusable(str(error)) from error
+    finally:
+        os.close(into)
 
 
 def _read(out: int, pid: int, seconds: float) -> bytes:

@@ -244,11 +244,19 @@ class AttemptRun:
             self.is_ending, self.report = True, self.report._replace(outcome=outcome)
             self.note("KILLED")
             if self.lease.is_suspended:
-                self._thaw()
+                self._thaw_to_end()
             if self._group is not None:
                 self._group.signal(signal.SIGTERM)
             self._tools.on_finish()
         self.lease.finish(now(), grace)
+
+    def _thaw_to_end(self) -> None:
+        """Resume a job so that it can end by itself; one that cannot be resumed is killed after its grace."""
+        try:
+            self._thaw()
+        except (CgroupError, OSError) as error:
+            self.lease.resume(now())
+            self.add_event("RESUME_ERROR", str(error))
 
     def checkpoint(self) -> None:
         """Send the checkpoint signal, once."""
@@ -277,7 +285,7 @@ class AttemptRun:
         if self.state != "running" or self.is_ending:
             raise NodeRequestRefused(NOT_NOW, f"the job is {self.state} here; it cannot be suspended")
         try:
-            self.job_cgroup().freeze()
+            self._freeze("suspend")
         except (CgroupError, OSError) as error:
             raise NodeRequestRefused("SUSPEND_ERROR", str(error)) from error
         self.state = "suspended"
@@ -292,8 +300,18 @@ class AttemptRun:
         except (CgroupError, OSError) as error:
             raise NodeRequestRefused("RESUME_ERROR", str(error)) from error
 
+    def _freeze(self, verb: str) -> None:
+        """Suspend or resume the job: by the freezer, or by the site's own program."""
+        group = self.job_cgroup()
+        if self.launch.hooks.suspend:
+            job_cgroup.suspend_by_program(self.launch, self._tools.settings.node, group, verb)
+        elif verb == "suspend":
+            group.freeze()
+        else:
+            group.thaw()
+
     def _thaw(self) -> None:
-        self.job_cgroup().thaw()
+        self._freeze("resume")
         self.lease.resume(now())
         self.state = "running"
 

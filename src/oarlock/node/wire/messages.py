@@ -114,6 +114,7 @@ class SiteHooks(NamedTuple):
     epilogue: str = ""
     timeout: int = 60  # seconds for each
     manager: str = ""  # takes the place of the cgroup step
+    suspend: str = ""  # takes the place of the freezer
 
 
 class Launch(NamedTuple):
@@ -256,7 +257,7 @@ class NodeSettings(NamedTuple):
 def check_site_programs(launch: Launch, programs: tuple[str, ...] | None) -> None:
     """Refuse a launch that names a program of the site which this node was not installed with."""
     hooks = launch.hooks
-    for path in (hooks.prologue, hooks.epilogue, hooks.manager):
+    for path in (hooks.prologue, hooks.epilogue, hooks.manager, hooks.suspend):
         if path and programs is not None and path not in programs:
             raise NodeRequestRefused(UNUSABLE, why_not_permitted(path))
 

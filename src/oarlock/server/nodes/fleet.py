@@ -112,7 +112,12 @@ def node_directories(config: Config) -> tuple[Path, Path]:
 def fixed_settings(config: Config) -> FixedNodeSettings:
     """Return what no server may change on a node where the program was installed."""
     spool, runtime = node_directories(config)
-    site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
+    site = (
+        config.prologue_exec_file,
+        config.epilogue_exec_file,
+        config.job_resource_manager_file,
+        config.suspend_resume_file,
+    )
     return FixedNodeSettings(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
 
 
