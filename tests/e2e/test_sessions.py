@@ -67,9 +67,9 @@ def test_a_node_that_is_not_of_the_job_is_refused_by_its_name(shop, users, runni
 
 
 def test_a_signal_reaches_the_command(shop, users, running):
-    with raw_session(
-        shop, users[0], job=running, command="trap 'echo usr1; exit 4' USR1; echo up; sleep 60"
-    ) as session:
+    # `wait` is interrupted by a trap; a command in the foreground would be waited for first.
+    command = "trap 'echo usr1; exit 4' USR1; echo up; sleep 60 > /dev/null 2>&1 & wait"
+    with raw_session(shop, users[0], job=running, command=command) as session:
         _began(session, shop.nodes[0])
         while session.receiver.feed(session.frame()[1:]) == []:
             pass

@@ -7,9 +7,7 @@ closes.
 from __future__ import annotations
 
 import fcntl
-import grp
 import os
-import pty
 import socket
 import struct
 import termios
@@ -78,7 +76,7 @@ def set_size(fd: int, rows: int, columns: int) -> None:
 
 
 def _open_terminal(size: tuple[int, int]) -> tuple[SessionPipes, tuple[int, int, int]]:
-    ours, theirs = pty.openpty()
+    ours, theirs = os.openpty()
     modes = termios.tcgetattr(theirs)
     modes[0] |= _IUTF8
     termios.tcsetattr(theirs, termios.TCSANOW, modes)
@@ -142,6 +140,8 @@ def _own_terminal(user: User) -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if os.geteuid() != 0:
         return
+    import grp  # here: what supervisors load makes each of their forks dearer
+
     try:
         group = grp.getgrnam("tty").gr_gid
     except KeyError:
