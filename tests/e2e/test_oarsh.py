@@ -28,11 +28,10 @@ def running(shop, users):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> Path:
-    """A folder with both commands, as an installation has them."""
-    folder = tmp_path_factory.mktemp("bin")
-    for parent in (folder, *folder.parents[:3]):
-        parent.chmod(0o755)
+def programs(shared_workspace) -> Path:
+    """A folder with both commands, as an installation has them, that every account can enter."""
+    folder = shared_workspace / "bin"
+    folder.mkdir()
     for name in ("oarsh", "oarcp"):
         path = folder / name
         code = f"import sys; from oarlock.cli.{name} import main; sys.exit(main())"
