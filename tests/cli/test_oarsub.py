@@ -155,7 +155,7 @@ def test_a_script_in_an_older_encoding_can_be_scanned(run, server, tmp_path):
     (tmp_path / "s.sh").write_bytes(b"#!/bin/sh\n# d\xe9j\xe0 vu\n#OAR -n old\n")
     server.says(DONE)
     assert run("oarsub", "-S", "./s.sh").code == 0
-    assert server.requests[0].json["name"] == "old"
+    assert server.requests[0].json["script"] == "#!/bin/sh\n# d\ufffdj\ufffd vu\n#OAR -n old\n"
 
 
 def test_a_private_key_is_refused_and_never_sent(run, server, tmp_path):
@@ -170,57 +170,49 @@ def test_a_private_key_is_refused_and_never_sent(run, server, tmp_path):
 SCRIPT = "#!/bin/sh\n#OAR -l /nodes=2,walltime=1\n#OAR -n 'from script' -t besteffort\n#OAR --project p1\necho\n"
 
 
-def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_path):
+def test_a_script_is_sent_beside_what_was_typed(run, server, tmp_path):
     (tmp_path / "script.sh").write_text(SCRIPT)
     server.says(DONE)
     ran = run("oarsub", "-S", "-l", "core=1", "-n", "cli", "-t", "idempotent", "./script.sh", "arg")
     body = server.requests[0].json
-    assert {key: body[key] for key in ("resources", "name", "types", "project", "command")} == {
-        "resources": ["core=1", "/nodes=2,walltime=1"],
+    assert {key: body[key] for key in body if key not in {"environment", "initial_request"}} == {
+        "resources": ["core=1"],
         "name": "cli",
-        "types": ["idempotent", "besteffort"],
-        "project": "p1",
+        "types": ["idempotent"],
         "command": "./script.sh arg",
+        "script": SCRIPT,
+        "launched_from": str(tmp_path),
     }
-    assert "script" not in body
-    assert (ran.code, ran.out) == (0, "OAR_JOB_ID=42\n")
-    assert ran.err == "oarsub: line 3 of the script (--name from script) gives way to the command line.\n"
+    assert ran == Ran(0, "OAR_JOB_ID=42\n", "")
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "told"),
-    [
-        ("-s x.tgz", 1, "Stage-in (-s) is not here yet."),
-        ("-k", 1, "Job keys (-k) are not here yet."),
-        ("-e key", 1, "Job keys (-e) are not here yet."),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_a_script_as_well(run, server, tmp_path, line, code, told):
-    (tmp_path / "script.sh").write_text(f"#!/bin/sh\n#OAR {line}\n")
-    ran = run("oarsub", "-S", "./script.sh")
-    assert (ran.code, ran.err.splitlines()[0], server.requests) == (code, f"oarsub: {told}", [])
+def test_notes_on_the_script_go_to_the_error_output(run, server, tmp_path):
+    (tmp_path / "script.sh").write_text(SCRIPT)
+    done = {"job_ids": [42], "array_id": 42, "messages": [], "state": "Waiting", "reservation": None}
+    server.says(ok(done | {"notes": ["Line 3 gives way."], "interactive": False}))
+    assert run("oarsub", "-S", "./script.sh") == Ran(0, "OAR_JOB_ID=42\n", "oarsub: Line 3 gives way.\n")
+
+
+def test_a_typed_directory_is_sent_beside_a_script(run, server, tmp_path):
+    (tmp_path / "script.sh").write_text(SCRIPT)
+    server.says(DONE)
+    assert run("oarsub", "-S", "-d", "runs", "./script.sh").code == 0
+    body = server.requests[0].json
+    assert (body["directory"], "launched_from" in body) == (f"{tmp_path}/runs", False)
+
+
+def test_a_parameter_file_that_a_script_names_is_read_here(run, server, tmp_path):
+    (tmp_path / "script.sh").write_text("#!/bin/sh\n#OAR --array-param-file params\n")
+    (tmp_path / "params").write_text("1 a\n2 b\n")
+    needed = refusal(400, "ParameterFileNeeded", "Its lines were not sent.", text="params")
+    server.says(needed, ok({"job_ids": [1, 2], "array_id": 1, "messages": [], "state": "Waiting", "reservation": None}))
+    assert run("oarsub", "-S", "./script.sh").out == "OAR_JOB_ID=1\nOAR_JOB_ID=2\nOAR_ARRAY_ID=1\n"
+    first, second = (request.json for request in server.requests)
+    assert second == first | {"array": ["1 a", "2 b"]}
 
 
 def test_without_S_a_script_is_not_opened(submitted):
     assert submitted("./not-there.sh") == {"command": "./not-there.sh"}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (None, "oarsub: The script ./s.sh cannot be read: No such file or directory.\n"),
-        ("echo\n", "oarsub: This is not a script to look for `#OAR` lines in: expected"),
-        ("#!/bin/sh\n#OAR --bogus 1\n", "oarsub: ./s.sh, line 2: There is no option --bogus.\n"),
-        ("#!/bin/sh\n\n#OAR -l nodes=1 ./prog\n", "oarsub: ./s.sh, line 3: `./prog` is not an option.\n"),
-        ("#!/bin/sh\n#OAR -J\n", "oarsub: ./s.sh, line 2: --json has no place in a script.\n"),
-    ],
-)
-def test_a_script_that_cannot_be_scanned_submits_nothing(run, server, tmp_path, text, told):
-    if text is not None:
-        (tmp_path / "s.sh").write_text(text)
-    ran = run("oarsub", "-S", "./s.sh")
-    assert (ran.code, ran.out, ran.err[: len(told)]) == (12, "", told)
-    assert server.requests == []
 
 
 def test_messages_of_rules_come_before_the_number(run, server):
@@ -462,7 +454,11 @@ def test_a_file_is_looked_for_where_the_job_will_run(run, server, tmp_path):
 def test_a_script_may_have_a_blank_in_its_path(submitted, tmp_path):
     (tmp_path / "my jobs").mkdir()
     (tmp_path / "my jobs" / "a b.sh").write_text("#!/bin/sh\n#OAR -n told\n")
-    assert submitted("-S", "my jobs/a b.sh", "1") == {"command": "'my jobs/a b.sh' 1", "name": "told"}
+    text = "#!/bin/sh\n#OAR -n told\n"
+    assert submitted("-S", "-d", str(tmp_path), "my jobs/a b.sh", "1") == {
+        "command": "'my jobs/a b.sh' 1",
+        "script": text,
+    }
 
 
 @pytest.mark.parametrize("words", [["./dos.sh"], ["dos.sh x"], ["-S", "./dos.sh"], ["-S", "my dos.sh"]])

@@ -41,11 +41,28 @@ def client(api: Running) -> Client:
 def test_a_job_is_stored_before_it_is_answered(api: Running, client: Client):
     answer = client.post("/jobs", JOB | {"name": "first"}).body
     assert answer == {"job_ids": [1], "array_id": 1, "messages": answer["messages"], "state": "Waiting",
-                      "reservation": None}  # fmt: skip
+                      "reservation": None, "interactive": False, "notes": []}  # fmt: skip
     with api.core.database.read() as tx:
         job = jobs.get(tx, 1)
     assert (job.user, job.name, job.command, job.submitted, job.directory) == ("nobody", "first", "true", NOW, "/tmp")
     assert api.core.asked == ["schedule"]
+
+
+def test_a_script_is_followed_and_what_it_may_not_say_is_noted(api: Running, client: Client):
+    script = "#!/bin/sh\n#OAR -n scanned\n#OAR -l /core=1,walltime=0:10 --project p\n#OAR -d runs\n"
+    body = {"command": "./s.sh", "script": script, "name": "typed", "launched_from": "/home/ada", "environment": {}}
+    answer = client.post("/jobs", body).body
+    assert answer["notes"] == ["Line 2 of the script (--name scanned) gives way to what was given beside it."]
+    with api.core.database.read() as tx:
+        job = jobs.get(tx, answer["job_ids"][0])
+    assert (job.name, job.project, job.directory, job.command) == ("typed", "p", "/home/ada/runs", "./s.sh")
+
+
+def test_a_script_that_names_a_parameter_file_asks_for_its_lines(client: Client):
+    body = JOB | {"script": "#!/bin/sh\n#OAR --array-param-file params\n"}
+    refused = client.post("/jobs", body)
+    assert (refused.status, refused.body["kind"], refused.body["text"]) == (400, "ParameterFileNeeded", "params")
+    assert len(client.post("/jobs", body | {"array": ["a", "b"]}).body["job_ids"]) == 2
 
 
 def test_an_array_is_many_jobs(client: Client):

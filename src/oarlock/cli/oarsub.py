@@ -8,6 +8,7 @@ from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from oarlock.cli.options import ParsedOptions
@@ -110,9 +111,8 @@ def main() -> int:
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Submit, and tell the job's number."""
-    from oarlock.cli.submission import submission, with_script_options
+    from oarlock.cli.submission import submission
 
-    parsed = with_script_options(parsed, OPTIONS, out)
     _together(parsed)
     _alone(parsed)
     for key, (sentence, hint) in NOT_YET.items():
@@ -126,7 +126,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     body = submission(parsed)
     send = client.dry_run if parsed.given("dry_run") else client.submit
     try:
-        answer = send(body)
+        answer = _sent(send, body)
     except RequestRefused as refused:
         refused.kind = _exit_kind(refused, body)
         if refused.text is not None and refused.text in parsed.behind:
@@ -134,12 +134,25 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         raise
     show = _show_plan if parsed.given("dry_run") else _show_job
     show(answer, body, out)
-    if body.get("interactive") and not parsed.given("dry_run"):
+    if answer.get("interactive", body.get("interactive")) and not parsed.given("dry_run"):
         from oarlock.cli.interactive import enter_new_job
 
         if parsed.words:
             out.note(f"{parsed.words[0]} is not run: -I opens a shell.")
         enter_new_job(client, answer["job_ids"][0], out)
+
+
+def _sent(send: Callable[[dict[str, Any]], Any], body: dict[str, Any]) -> Any:
+    """Send a submission; once more if its script names a parameter file, which only this command can read."""
+    try:
+        return send(body)
+    except RequestRefused as refused:
+        if refused.kind != "ParameterFileNeeded" or refused.text is None:
+            raise
+        path = refused.text
+    from oarlock.cli.submission import with_parameters
+
+    return send(with_parameters(body, path))
 
 
 def _together(parsed: ParsedOptions) -> None:
@@ -182,9 +195,12 @@ def _exit_kind(refused: RequestRefused, body: dict[str, Any]) -> str:
 def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput) -> None:
     if "resubmit" in body:
         out.line(f"Resubmitting job {body['resubmit']}...DONE")
+    for note in answer.get("notes", ()):
+        out.note(note)
     for message in answer.get("messages", ()):
         out.line(message)
-    ids, array = answer["job_ids"], "array" in body
+    ids = answer["job_ids"]
+    array = "array" in body or len(ids) > 1  # a script may ask for one as well
     for job_id in ids:
         out.line(f"OAR_JOB_ID={job_id}")
     if array:

@@ -1,6 +1,6 @@
 """From the words of `oarsub` to the body of a submission; only what was said is sent, the server knows the rest.
 
-With -S the `#OAR` lines of the script add options; the file that the command names is looked at as far as it is here.
+With -S the script is sent as well: the server follows its `#OAR` lines.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import CommandOptions
-    from oarlock.cli.output import CommandOutput
-    from oarlock.lang.directives import Directive
-
 
 MOST_MEMBERS = 100_000
 MOST_ENVIRONMENT = 128 * 1024
@@ -25,13 +21,6 @@ MOST_ENVIRONMENT = 128 * 1024
 _TEXTS = ("queue", "name", "project", "notify", "stdout", "stderr")
 _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _OTHERS = _FIRST | frozenset("0123456789")
-
-
-def with_script_options(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
-    """Add the options of the script's `#OAR` lines, with -S."""
-    if not parsed.given("scanscript"):
-        return parsed
-    return _with_directives(parsed, options, out)
 
 
 def submission(parsed: ParsedOptions) -> dict[str, Any]:
@@ -50,9 +39,13 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
     if parsed.given("anterior"):
         body["after"] = parsed.numbers("anterior")
     body |= {key: True for key in ("hold", "interactive") if parsed.given(key)}
-    body["directory"] = _directory(parsed.text("directory"))
+    directory = _directory(parsed.text("directory"))
+    if parsed.given("scanscript"):
+        words = _add_script(body, words)
+    # A script may name the directory as well: it counts where none was typed.
+    body["launched_from" if "script" in body and not parsed.given("directory") else "directory"] = directory
     if words:
-        body["command"] = _command(" ".join(words), body["directory"])
+        body["command"] = _command(" ".join(words), directory)
     elif not _needs_none(parsed):
         raise RequestRefused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
     _add_dates(body, parsed)
@@ -60,6 +53,25 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
     return body
+
+
+def _add_script(body: dict[str, Any], words: list[str]) -> list[str]:
+    """Add the text of the script that the first word names; return the words with its name as a shell needs it."""
+    import shlex
+
+    if not words:
+        raise RequestRefused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
+    whole = words[0]
+    path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
+    body["script"] = read(path, kind="BadScript", what="script", errors="replace")
+    if path == whole and any(character.isspace() for character in path):
+        return [shlex.quote(path), *words[1:]]
+    return words
+
+
+def with_parameters(body: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a submission with the lines of a parameter file that its script names."""
+    return body | {"array": _parameters(path)}
 
 
 def _command(command: str, directory: str) -> str:
@@ -242,75 +254,3 @@ def _refuse_windows_lines(command: str, directory: str) -> None:
                 kind="BadScript",
                 hint=f"sed -i 's/\\r$//' {place}",
             )
-
-
-_ADDED = frozenset({"resource", "type", "anterior"})
-"""Options that add up; of all others the command line's value wins."""
-_ONLY_TYPED = frozenset(
-    {"scanscript", "resubmit", "dry_run", "server", "help", "version", "dumper", "xml", "yaml", "json"}
-)
-
-
-def _with_directives(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
-    """Add the options of the script to those of the command line.
-
-    The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
-    """
-    import shlex
-
-    from oarlock.lang.directives import scan
-    from oarlock.model.errors import OarlockError
-
-    if not parsed.words:
-        raise RequestRefused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
-    whole = parsed.words[0]
-    path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
-    try:
-        directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
-    except OarlockError as refused:
-        raise RequestRefused(str(refused), kind="BadScript", hint=refused.hint) from None
-    both = ParsedOptions()
-    both.words, both.behind, both.dashed = list(parsed.words), parsed.behind, parsed.dashed
-    if path == whole and any(character.isspace() for character in path):
-        both.words[0] = shlex.quote(path)
-    both.values = {key: list(values) for key, values in parsed.values.items()}
-    for directive in directives:
-        _merge(both, parsed, _options(directive, options, path), directive, out)
-    return both
-
-
-def _options(directive: Directive, options: CommandOptions, path: str) -> ParsedOptions:
-    try:
-        scanned_options = options.parse(directive.words)
-    except RequestRefused as refused:
-        raise _bad(path, directive, str(refused), refused.hint) from None
-    if scanned_options.words:
-        raise _bad(
-            path,
-            directive,
-            f"`{scanned_options.words[0]}` is not an option.",
-            "An #OAR line holds no command.",
-        )
-    if kept := sorted(_ONLY_TYPED & scanned_options.values.keys()):
-        name = kept[0].replace("_", "-")
-        raise _bad(path, directive, f"--{name} has no place in a script.", "Give it on the command line.")
-    return scanned_options
-
-
-def _merge(
-    both: ParsedOptions, typed: ParsedOptions, scanned_options: ParsedOptions, directive: Directive, out: CommandOutput
-) -> None:
-    for key, values in scanned_options.values.items():
-        if key in _ADDED:
-            both.values.setdefault(key, []).extend(values)
-        elif typed.given(key):
-            name = key.replace("_", "-")
-            out.note(
-                f"line {directive.line} of the script (--{name} {' '.join(values)}) gives way to the command line."
-            )
-        else:
-            both.values[key] = values
-
-
-def _bad(path: str, directive: Directive, sentence: str, hint: str) -> RequestRefused:
-    return RequestRefused(f"{path}, line {directive.line}: {sentence}", kind="BadScript", hint=hint)

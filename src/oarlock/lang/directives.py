@@ -5,7 +5,8 @@ import shlex
 from typing import NamedTuple
 
 from oarlock.lang.limits import TYPED_BYTES, fits
-from oarlock.model.errors import SyntaxRefused, TooLong
+from oarlock.model.errors import TooLong
+from oarlock.model.submission_errors import BadScript
 
 MOST = 256
 """How many `#OAR` lines one script may have."""
@@ -29,7 +30,7 @@ def scan(script: str) -> list[Directive]:
     so that a program is not searched by mistake. What the words mean is the caller's to say.
     """
     if not script.startswith("#"):
-        raise SyntaxRefused(
+        raise BadScript(
             "This is not a script to look for `#OAR` lines in",
             text=script.partition("\n")[0],
             at=0,
@@ -58,7 +59,7 @@ def _words(text: str, begin: int, line: int) -> list[str]:
         return shlex.split(text[begin:])
     except ValueError:
         at = _open(text, begin)
-        raise SyntaxRefused(
+        raise BadScript(
             f"Line {line} of the script cannot be split into words",
             text=text,
             at=at,

@@ -75,3 +75,4 @@ class Submission(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()  # the user's groups, for rules
     uid: int | None = None  # the number of the user's account; None where nobody knows it
     rule_where: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # about lines of its script, for its user

@@ -79,8 +79,20 @@ class BadArray(OarlockError):
     """An array without members, or with too many."""
 
 
+class BadScript(SyntaxRefused):
+    """A script in which `#OAR` lines cannot be found."""
+
+
 class BadDirective(OarlockError):
     """A `#OAR` line that cannot be followed."""
+
+
+class ParameterFileNeeded(OarlockError):
+    """A `#OAR` line that names a parameter file, which only the command can read; `path` is its name."""
+
+    def __init__(self, sentence: str, *, path: str) -> None:
+        super().__init__(sentence, hint="Send its lines as `array`; oarsub does.")
+        self.path = path
 
 
 class InteractiveArray(OarlockError):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError, SyntaxRefused
+from oarlock.model.submission_errors import ParameterFileNeeded
 from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web.registry import Verb
 
@@ -102,6 +103,8 @@ def refusal(error: OarlockError) -> tuple[int, bytes]:
     content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
     if isinstance(error, SyntaxRefused):
         content |= {"text": error.text, "at": error.at}
+    elif isinstance(error, ParameterFileNeeded):
+        content["text"] = error.path
     return error.http_status, msgspec.json.encode(content)
 
 

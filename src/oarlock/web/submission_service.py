@@ -32,11 +32,12 @@ _TRIES = 20  # how often the rules look again at a submission whose counts chang
 
 @dataclass(frozen=True, slots=True)
 class AcceptedSubmission:
-    """Jobs that were stored, the first of them and all their numbers, and what the rules said about them."""
+    """Jobs that were stored, the first of them and all their numbers, what the rules said, and notes on the script."""
 
     first: Job
     ids: range
     messages: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     is_repeated: bool = False  # the same request made them before
 
 
@@ -102,7 +103,8 @@ class SubmissionService:
         try:
             large = submit.is_large(admission.admitted.submission)
             done = await (self._store_large(admission) if large else self._store(admission))
-            return AcceptedSubmission(done.first, done.ids, admission.admitted.messages, done.is_repeated)
+            notes = admission.admitted.submission.notes
+            return AcceptedSubmission(done.first, done.ids, admission.admitted.messages, notes, done.is_repeated)
         except CountsChanged:
             if tries <= 1:
                 raise

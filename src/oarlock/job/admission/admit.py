@@ -241,6 +241,7 @@ def _parse_result(
         parsed,
         environment=before.environment,
         script=before.script,
+        notes=before.notes,
         array=before.array,
         import_key=before.import_key,
         resubmit_of=before.resubmit_of,

@@ -1,6 +1,7 @@
 """A submission as it arrives → `Submission`: every field checked, before anything else looks at it."""
 
 import json
+import posixpath
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ def read(
     The `#OAR` lines of a script are followed, what was said outside it being stronger. Names of properties are not
     looked at yet: that needs the resources (`admit`).
     """
-    payload = script.apply_directives(sent)
+    payload, notes = script.apply_directives(sent)
     _bounded(payload)
     reservation = _reservation(now if payload.reservation == NOW else payload.reservation)
     request_ = _ending(_request(payload, config), reservation)
@@ -86,7 +87,7 @@ def read(
         checkpoint=options.checkpoint(payload.checkpoint or 0),
         checkpoint_signal=options.signal(12 if payload.signal is None else payload.signal),
         notify=_perhaps(options.notify, payload.notify),
-        directory=options.directory(payload.directory),
+        directory=options.directory(_directory(payload)),
         environment=_environment(payload.environment),
         stdout=_perhaps(options.path, payload.stdout),
         stderr=_perhaps(options.path, payload.stderr),
@@ -95,6 +96,7 @@ def read(
         use_key=payload.use_key or config.oarsub_force_job_key or payload.import_key is not None,
         import_key=payload.import_key,
         initial_request=options.command(payload.initial_request),
+        notes=notes,
     )
     _together(submission, many=payload.array is not None)
     check_outputs(submission)
@@ -211,6 +213,12 @@ def _ending(request_: ResourceRequest, reservation: tuple[int, int | None] | Non
             for alternative in request_.alternatives
         ),
     )
+
+
+def _directory(payload: SubmissionPayload) -> str:
+    if not payload.launched_from:
+        return payload.directory or "/"
+    return posixpath.normpath(posixpath.join(payload.launched_from, payload.directory))
 
 
 def _perhaps(check: Callable[[str], T], text: str | None) -> T | None:

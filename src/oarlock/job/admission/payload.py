@@ -10,7 +10,11 @@ from oarlock.model.errors import BadField, UnknownField
 
 
 class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a submission, as every front end sends them. None of them says who sends it."""
+    """The fields of a submission, as every front end sends them. None of them says who sends it.
+
+    `script` is the text of a script whose `#OAR` lines count. `launched_from` is where a relative `directory` begins,
+    and the directory of a job that names none, neither here nor in its script; else that is `/`.
+    """
 
     resources: list[str] = []
     properties: str | None = None
@@ -27,7 +31,8 @@ class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     checkpoint: int | None = None
     signal: int | None = None
     notify: str | None = None
-    directory: str = "/"
+    directory: str = ""
+    launched_from: str = ""
     environment: dict[str, str] = {}
     stdout: str | None = None
     stderr: str | None = None

@@ -1,9 +1,12 @@
-"""`#OAR` lines of a script → fields of its submission. What was said outside the script is stronger."""
+"""`#OAR` lines of a script → fields of its submission. What was said outside the script is stronger.
+
+This is the only place that reads them: commands and other clients send the script.
+"""
 
 import argparse
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -13,7 +16,7 @@ from oarlock.job.admission.size_limits import ARRAY_MEMBERS
 from oarlock.lang import directives
 from oarlock.lang.limits import short
 from oarlock.lang.signals import signal_number
-from oarlock.model.submission_errors import BadDirective
+from oarlock.model.submission_errors import BadDirective, ParameterFileNeeded
 
 _Names = dict[str, tuple[str, ...]]
 _LISTS: _Names = {"resources": ("-l", "--resource"), "types": ("-t", "--type")}
@@ -31,6 +34,21 @@ _TEXTS: _Names = {
 _ADDED_UP = frozenset({*_LISTS, "after"})
 _NUMBERS: _Names = {"checkpoint": ("--checkpoint",)}
 _FLAGS: _Names = {"hold": ("--hold",), "use_key": ("-k", "--use-job-key"), "interactive": ("-I", "--interactive")}
+_ONLY_TYPED = (
+    "-S", "--scanscript", "--resubmit", "--dry-run", "--server", "-h", "--help", "-V", "--version",
+    "-D", "--dumper", "-X", "--xml", "-Y", "--yaml", "-J", "--json", "-C", "--connect",
+)  # fmt: skip
+_NOT_YET = (
+    "-s", "--stagein", "--stagein-md5sum", "-i", "--import-job-key-from-file", "--import-job-key-inline",
+    "-e", "--export-job-key-to-file",
+)  # fmt: skip
+
+
+class ScriptedPayload(NamedTuple):
+    """A submission with the directives of its script, and what its user is told about them."""
+
+    payload: SubmissionPayload
+    notes: tuple[str, ...] = ()
 
 
 class _Options(argparse.ArgumentParser):
@@ -54,6 +72,7 @@ def _options() -> _Options:
     options.add_argument("--signal", type=_signal)
     options.add_argument("-a", "--anterior", dest="after", type=int, action="append", default=[])
     options.add_argument("--array", dest="array", type=int)
+    options.add_argument("--array-param-file", dest="parameter_file")
     return options
 
 
@@ -64,19 +83,33 @@ def _signal(name: str) -> int:
     return number
 
 
-def apply_directives(body: SubmissionPayload) -> SubmissionPayload:
-    """Return the submission with the directives of its script. Alternatives, types and dependencies add up."""
+def apply_directives(body: SubmissionPayload) -> ScriptedPayload:
+    """Return the submission with the directives of its script. Alternatives, types and dependencies add up.
+
+    `ParameterFileNeeded`: the lines of a file that the script names have to be sent as well.
+    """
     if body.script is None:
-        return body
+        return ScriptedPayload(body)
     warnings.refuse_windows_lines(body.script)
     changes: dict[str, Any] = {}
+    notes: list[str] = []
     for line, words in directives.scan(body.script):
-        for field, value in _read(line, words).items():
+        for field, value in _read(line, words, body).items():
             if field in _ADDED_UP:
                 changes[field] = [*changes.get(field, getattr(body, field)), *value]
-            elif value and not _given(body, field):
+            elif not value:
+                continue
+            elif _given(body, field):
+                notes.append(_overridden(line, field, value))
+            else:
                 changes[field] = value
-    return msgspec.structs.replace(body, **changes)
+    return ScriptedPayload(msgspec.structs.replace(body, **changes), tuple(notes))
+
+
+def _overridden(line: int, field: str, value: object) -> str:
+    name = {**_TEXTS, **_NUMBERS, **_FLAGS}.get(field, (f"--{field}",))[-1]
+    written = "" if value is True else f" {len(value) if isinstance(value, list) else value}"
+    return f"Line {line} of the script ({name}{short(written)}) gives way to what was given beside it."
 
 
 def _given(body: SubmissionPayload, field: str) -> bool:
@@ -85,21 +118,43 @@ def _given(body: SubmissionPayload, field: str) -> bool:
     return value is not None and value != _DEFAULTS.get(field)
 
 
-_DEFAULTS = {"directory": "/", "hold": False, "use_key": False, "interactive": False}
+_DEFAULTS = {"directory": "", "hold": False, "use_key": False, "interactive": False}
 
 
-def _read(line: int, words: Sequence[str]) -> dict[str, Any]:
+def _read(line: int, words: Sequence[str], body: SubmissionPayload) -> dict[str, Any]:
+    _refuse_misplaced(line, words)
     try:
         options = vars(_options().parse_args(list(words)))
     except ValueError as problem:
-        raise BadDirective(
-            f"Line {line} of the script, `#OAR {short(' '.join(words))}`, cannot be followed: {short(str(problem))}.",
-            hint="It takes the options of oarsub that name no other file.",
-        ) from None
-    members = options.pop("array")
+        raise _bad(line, words, short(str(problem))) from None
+    members, parameter_file = options.pop("array"), options.pop("parameter_file")
     if members is not None:
         options["array"] = _members(line, members)
+    elif parameter_file is not None:
+        if body.array is None:
+            raise ParameterFileNeeded(
+                f"Line {line} of the script names a parameter file, `{short(parameter_file)}`, that was not sent.",
+                path=parameter_file,
+            )
+        options["array"] = []  # its lines were sent
     return options
+
+
+def _refuse_misplaced(line: int, words: Sequence[str]) -> None:
+    """Refuse options that a script cannot carry by their names: the parser would say that they are unknown."""
+    for word in words:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if name in _ONLY_TYPED:
+            raise _bad(line, words, f"{name} has no place in a script", hint="Give it on the command line.")
+        if name in _NOT_YET:
+            raise _bad(line, words, f"{name} is not here yet", hint="Leave it out.")
+
+
+def _bad(line: int, words: Sequence[str], why: str, *, hint: str = "") -> BadDirective:
+    return BadDirective(
+        f"Line {line} of the script, `#OAR {short(' '.join(words))}`, cannot be followed: {why}.",
+        hint=hint or "It takes the options of oarsub, and no command.",
+    )
 
 
 def _members(line: int, count: int) -> list[str]:

@@ -8,7 +8,7 @@ from oarlock.lang.duration import show
 from oarlock.model.submission import Submission
 from oarlock.model.submission_errors import BadCheckpoint, BadDirective, ResubmitRefused
 
-_SENT_WITH_ALL = frozenset({"resubmit", "directory", "environment", "initial_request"})
+_SENT_WITH_ALL = frozenset({"resubmit", "directory", "launched_from", "environment", "initial_request"})
 """Fields that `oarsub` always sends."""
 
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.size_limits import SUBMISSION_BYTES
-from oarlock.model.job import JobState, Reservation
+from oarlock.model.job import JobKind, JobState, Reservation
 from oarlock.model.nodeset import fold
 from oarlock.web.context import DeferredResponse, RequestContext
 from oarlock.web.policy import RequiredRole
@@ -22,13 +22,18 @@ class ReservationView(Struct, frozen=True):
 
 
 class SubmitResponse(Struct, frozen=True):
-    """The new jobs, what the rules said, and the answer to a reservation."""
+    """The new jobs, what the rules said, and the answer to a reservation.
+
+    `interactive`: a shell is to be opened. `notes`: about lines of the script.
+    """
 
     job_ids: list[int]
     array_id: int
     messages: tuple[str, ...]
     state: JobState
     reservation: ReservationView | None
+    interactive: bool
+    notes: tuple[str, ...]
 
 
 @verb(
@@ -42,16 +47,17 @@ async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitR
         await context.core.write(context.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await context.submissions.take(request, context.account, request_id=context.request_id)
     first, ids = taken.first, list(taken.ids)
+    interactive = first.kind is JobKind.INTERACTIVE
     if not taken.is_repeated and first.state is not JobState.HOLD:
         context.core.wake_scheduler()  # a pass costs more than all the rest: never for jobs that it has seen, or skips
 
     async def answered() -> SubmitResponse:
         view = await _reservation(context, first.id)
-        return SubmitResponse(ids, first.array_id, taken.messages, first.state, view)
+        return SubmitResponse(ids, first.array_id, taken.messages, first.state, view, interactive, taken.notes)
 
     if first.reservation is not Reservation.NONE:
         return DeferredResponse(answered)
-    return SubmitResponse(ids, first.array_id, taken.messages, first.state, None)
+    return SubmitResponse(ids, first.array_id, taken.messages, first.state, None, interactive, taken.notes)
 
 
 async def _reservation(context: RequestContext, job_id: int) -> ReservationView:
