@@ -97,7 +97,7 @@ def test_with_quotas_a_job_with_room_starts_soon(workspace: Path, two_users):
 
 
 @pytest.mark.parametrize("address", ["sqlite"], indirect=True)
-def test_while_jobs_of_another_user_start_all_the_time_a_job_with_room_starts_soon(site: Instance, two_users):
+def test_a_job_with_room_starts_soon_while_those_of_another_user_start(site: Instance, two_users):
     there = f"{{network_address = '{site.nodes[0]}'}}/core=1"
     site.submit_many(["true"] * WAITING, f"{there},walltime=0:1:0", array=False)
     before = started(site)
