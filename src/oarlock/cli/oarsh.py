@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 JOB_VARIABLE = "OAR_JOB_ID"
+SOCKET_VARIABLE = "OARSH_SOCKET"
+"""In a job, the socket of its node, by which the server is reached."""
 
 OPTIONS = CommandOptions(
     "oarsh",
@@ -126,7 +128,15 @@ def _run(remote: RemoteCommand) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     environment = {name: os.environ[name] for name in ("TERM", "LANG", "LC_ALL") if os.environ.get(name)}
     request = {"job": job, "node": remote.host, "command": remote.command, "environment": environment}
-    client = SessionClient(Client(), request, lambda _event: None, lambda: None, wants_terminal=remote.wants_terminal())
+    on_node = os.environ.get(SOCKET_VARIABLE)
+    client = SessionClient(
+        Client(on_node or None),
+        request,
+        lambda _event: None,
+        lambda: None,
+        wants_terminal=remote.wants_terminal(),
+        is_patient=bool(on_node),  # a job goes on while the server is restarted
+    )
     outcome = client.run()
     if outcome.status is None or outcome.ended:
         why = outcome.says or outcome.ended

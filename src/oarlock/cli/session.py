@@ -56,7 +56,8 @@ class SessionOutcome:
 class SessionClient:
     """One session. `request` is what is asked of the server; `on_event` is called with what happens before it begins.
 
-    `on_leaving` is called when the user goes, while the server still sees the client.
+    `on_leaving` is called when the user goes, while the server still sees the client. `is_patient`: a server that is
+    away when the session is to begin is waited for as well.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class SessionClient:
         on_leaving: Callable[[], None],
         *,
         wants_terminal: bool = True,
+        is_patient: bool = False,
     ) -> None:
+        self._is_patient = is_patient
         self._client, self._on_event, self._on_leaving = client, on_event, on_leaving
         self._terminal = LocalTerminal(wanted=wants_terminal)
         self._request = {
@@ -84,7 +87,7 @@ class SessionClient:
     def run(self) -> SessionOutcome:
         """Open the session and stay until it ends; raise `RequestRefused`, or `Left` if the user goes before."""
         try:
-            connection, rest = self._client.session()
+            connection, rest = self._connect_again() if self._is_patient else self._client.session()
             while True:
                 try:
                     self._serve(connection, rest)
@@ -98,6 +101,8 @@ class SessionClient:
                     connection.close()
                 if self._outcome is not None:
                     return self._outcome
+                if not self._joined:
+                    self._pause()  # whoever is there now is about to go
                 connection, rest = self._connect_again()
         finally:
             self._terminal.close()

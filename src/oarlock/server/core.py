@@ -31,6 +31,7 @@ from oarlock.server.clock import Clock, JumpDetector
 from oarlock.server.effects import programs
 from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.http.reader_pool import ReaderPool
+from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.reserve import DiskReserve
@@ -85,7 +86,7 @@ class ServerCore:
         self.site = StepContext(config, key)
         self.reactor = Reactor(self.site, _periods(config), began=clock.steady(), wake=self.changed.set)
         instance = InstanceIdentity(_identity(database), key)
-        self._fleet = Fleet(config, state_dir, instance, self.on_node_event, self._measured)
+        self._fleet = Fleet(config, state_dir, instance, self.on_node_event, self._measured, self._serve_client_on_node)
         self._platform = ServerPlatform(self._fleet, config, self.reactor.receive)
         self._effects = EffectRunner(self._platform, self.reactor)
         self.live = LiveUsage(config.sample_period, config.cluster_name)
@@ -271,6 +272,9 @@ class ServerCore:
     async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
         """Serve the connection of a session to its end; return the refusal that the client got, if it got one."""
         return await self._sessions.serve(caller, connection)
+
+    def _serve_client_on_node(self, node: str, client: ClientOnNode) -> None:
+        self._sessions.serve_on_node(node, client)
 
     async def client_vanished(self, ids: list[int]) -> None:
         """End interactive jobs whose waiting client is gone."""

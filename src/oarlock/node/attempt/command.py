@@ -14,7 +14,14 @@ import socket
 import stat
 from typing import Callable, NamedTuple
 
-from oarlock.node.attempt.environment import EnvironmentTooLarge, JobFiles, node_file, property_file, variables
+from oarlock.node.attempt.environment import (
+    EnvironmentTooLarge,
+    JobFiles,
+    node_file,
+    property_file,
+    tools_folder,
+    variables,
+)
 from oarlock.node.attempt.identity import LookUpFailed, User, UserMissing, UserRefused, become, resolve
 from oarlock.node.attempt.spool import write_all
 from oarlock.node.cgroup.base import JobCgroup
@@ -22,6 +29,14 @@ from oarlock.node.wire.messages import Launch
 
 _LOGIN_FLAG = {"bash": ["-l"]}
 """A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
+
+_SH, _CSH, _FISH = 'PATH="{folder}:$PATH"; ', 'setenv PATH "{folder}:$PATH"; ', 'set -gx PATH "{folder}" $PATH; '
+_SET_PATH = {
+    **dict.fromkeys(("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"), _SH),
+    **dict.fromkeys(("csh", "tcsh"), _CSH),
+    "fish": _FISH,
+}
+"""How shells put a folder before all others. Profiles of some systems, such as Debian, set PATH as if it were empty."""
 
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 FDS = 256
@@ -61,6 +76,7 @@ class CommandSpec(NamedTuple):
     files: tuple[str, ...]  # that root wrote for the user to read
     environment: dict[str, str]  # all but HOME and SHELL
     account: User | None = None  # `None`: the child looks it up, which may hang
+    tools: str = ""  # the folder with the commands of jobs
 
 
 def make_command_spec(
@@ -82,6 +98,7 @@ def make_command_spec(
         files=files,
         environment=environment,
         account=account,
+        tools=tools_folder(files.runtime),
     )
 
 
@@ -136,7 +153,7 @@ def _go(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> N
     become(user)
     run_step("WORKING_DIRECTORY", lambda: os.chdir(spec.directory))
     out, err = open_output(spec.stdout), open_output(spec.stderr)
-    shell, arguments = login_shell(user, spec.command)
+    shell, arguments = login_shell(user, spec)
     environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
     socket.send_fds(status, [b"!"], [err])
     _wire(out, err)
@@ -232,10 +249,15 @@ def open_output(name: str) -> int:
     return fd
 
 
-def login_shell(user: User, command: str) -> tuple[str, list[str]]:
+def login_shell(user: User, spec: CommandSpec) -> tuple[str, list[str]]:
     """Return the login shell and its arguments."""
     name = os.path.basename(user.shell)
-    return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", command]
+    return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", _set_path(name, spec.tools) + spec.command]
+
+
+def _set_path(shell: str, folder: str) -> str:
+    """Return what is run before the command, on its first line, so that errors name the lines of the user."""
+    return _SET_PATH.get(shell, "").format(folder=folder) if folder else ""
 
 
 def _wire(out: int, err: int) -> None:

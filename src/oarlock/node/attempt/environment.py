@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -11,8 +12,22 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 LONGEST = 128 << 10
 """Bytes of the user's own variables together."""
 
+_LONGEST_SOCKET = 107
+"""Bytes in the path of a Unix socket (sun_path), without the NUL at its end."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("HOME", "USER", "LOGNAME", "SHELL")
+
+
+def tools_folder(runtime: str) -> str:
+    """Return the folder with the commands of jobs, the first one in their PATH."""
+    return f"{runtime}/bin"
+
+
+def client_socket(runtime: str) -> str:
+    """Return the socket by which processes of jobs reach the server; an empty text if its path would be too long."""
+    path = f"{runtime}/oarsh.sock"
+    return path if len(os.fsencode(path)) < _LONGEST_SOCKET else ""
 
 
 class JobFiles(NamedTuple):
@@ -26,6 +41,11 @@ class JobFiles(NamedTuple):
         """Return the paths of an attempt's files."""
         return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
 
+    @property
+    def runtime(self) -> str:
+        """The directory of the node's files."""
+        return os.path.dirname(self.nodes)
+
 
 class EnvironmentTooLarge(Exception):
     """More variables than a job may bring."""
@@ -36,6 +56,7 @@ def variables(launch: Launch, *, home: str, shell: str, files: JobFiles, cpuset:
     mine = {"PATH": PATH, **_brought(launch.environment)}
     return {
         **mine,
+        **_tools(files.runtime, mine["PATH"]),
         "HOME": home,
         "USER": launch.user,
         "LOGNAME": launch.user,
@@ -43,6 +64,11 @@ def variables(launch: Launch, *, home: str, shell: str, files: JobFiles, cpuset:
         **_oar(launch, files, cpuset),
         **_gpus(launch),
     }
+
+
+def _tools(runtime: str, path: str) -> dict[str, str]:
+    """Return by which variables the commands of jobs are found, and by which they find the server."""
+    return {"PATH": f"{tools_folder(runtime)}:{path}", "OARSH_SOCKET": client_socket(runtime)}
 
 
 def _brought(environment: dict[str, str]) -> dict[str, str]:

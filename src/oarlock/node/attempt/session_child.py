@@ -28,6 +28,8 @@ from oarlock.node.attempt.identity import User, become
 
 _IUTF8 = 0o40000  # of termios(3): a backspace erases a whole character; Python has no name for it
 _TERMINAL_MODE = 0o620
+_KEEP_TOOLS = 'case ":$PATH:" in *":{folder}:"*) ;; *) PATH="{folder}:$PATH" ;; esac'
+"""Run by bash before each prompt: profiles of some systems, such as Debian, set PATH as if it were empty."""
 
 
 class SessionSpec(NamedTuple):
@@ -132,6 +134,8 @@ def _go(
     _enter_directory(session, spec, user)
     shell, arguments = _arguments(session, user)
     environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
+    if session.terminal and session.command is None and os.path.basename(shell) == "bash":
+        environment.setdefault("PROMPT_COMMAND", _KEEP_TOOLS.format(folder=spec.tools))
     run_step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
 
 

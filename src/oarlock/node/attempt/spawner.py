@@ -251,7 +251,7 @@ def _spawn_with_outputs(spec: CommandSpec, user: User, status: socket.socket) ->
 
 
 def _spawn(spec: CommandSpec, user: User, out: int, err: int) -> int:
-    shell, arguments = login_shell(user, spec.command)
+    shell, arguments = login_shell(user, spec)
     environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     wires = [(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in ((null, 0), (out, 1), (err, 2))]

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from oarlock.node.wire.channel import ChannelClosed, Endpoint, Frame
+from oarlock.node.wire.channel import ChannelClosed, Frame
+
+
+class PolledEndpoint(Protocol):
+    """What can be waited for: an `Endpoint` of frames, or whatever makes frames of what it reads."""
+
+    read_fd: int
+    write_fd: int
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for the other end to read."""
+        ...
+
+    def flush(self) -> None:
+        """Write as much as the other end takes. `ChannelClosed` if it is gone."""
+        ...
+
+    def receive(self) -> list[Frame]:
+        """Read what is there. `ChannelClosed` at the end."""
+        ...
 
 
 class _Handler(NamedTuple):
-    endpoint: Endpoint
+    endpoint: PolledEndpoint
     on_frame: Callable[[Frame], None]
     on_end: Callable[[], None]
 
@@ -25,14 +45,14 @@ class EndpointLoop:
         self._mask_changes: set[int] = set()  # descriptors on which something was written or may be written now
         self._held_back: set[int] = set()  # those that are not read for a while
 
-    def watch(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+    def watch(self, endpoint: PolledEndpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
         """Wait for frames of an endpoint from now on."""
         for fd in {endpoint.read_fd, endpoint.write_fd}:
             self._handlers[fd] = _Handler(endpoint, on_frame, on_end)
             self._masks[fd] = select.EPOLLIN if fd == endpoint.read_fd else 0
             self._epoll.register(fd, self._masks[fd])
 
-    def unwatch(self, endpoint: Endpoint) -> None:
+    def unwatch(self, endpoint: PolledEndpoint) -> None:
         """Forget an endpoint; call this before it is closed."""
         for fd in {endpoint.read_fd, endpoint.write_fd}:
             self._epoll.unregister(fd)
@@ -40,11 +60,11 @@ class EndpointLoop:
             self._mask_changes.discard(fd)
             self._held_back.discard(fd)
 
-    def written(self, endpoint: Endpoint) -> None:
+    def written(self, endpoint: PolledEndpoint) -> None:
         """Note that frames were queued on an endpoint: it may have to be waited for until it has room."""
         self._mask_changes.add(endpoint.write_fd)
 
-    def hold_back(self, endpoint: Endpoint) -> None:
+    def hold_back(self, endpoint: PolledEndpoint) -> None:
         """Read no more of an endpoint until `read_all`."""
         self._held_back.add(endpoint.read_fd)
         self._mask_changes.add(endpoint.read_fd)

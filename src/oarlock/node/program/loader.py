@@ -118,6 +118,16 @@ CHOSEN = ("node", "silence", "idle", "sample_period", "check", "instance", "spoo
 """The settings of an installed program that are the server's to choose."""
 
 
+def run_command(sources: dict[str, str]) -> None:
+    """Run the command of a job that this file is called as: `node/program/tools.py` writes it."""
+    import importlib
+    import os
+
+    sys.meta_path.insert(0, SourceImporter(sources))
+    command = importlib.import_module(f"oarlock.cli.{os.path.basename(sys.argv[0])}")
+    sys.exit(command.main())
+
+
 def _run(sources: dict[str, str], read_settings: Callable[[], dict[str, Any]]) -> None:
     import os
 
@@ -132,4 +142,4 @@ def _run(sources: dict[str, str], read_settings: Callable[[], dict[str, Any]]) -
     from oarlock.node.program import program
     from oarlock.node.wire import messages
 
-    program.main(messages.parse_settings(settings), *channel)
+    program.main(messages.parse_settings(settings), *channel, sources)

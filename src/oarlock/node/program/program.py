@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from oarlock.node import trust
 from oarlock.node.attempt import spool
+from oarlock.node.attempt.environment import client_socket, tools_folder
 from oarlock.node.attempt.spool import HighestJob, Key
 from oarlock.node.cgroup import base, drivers
 from oarlock.node.program import recovery, supervisor_pool
-from oarlock.node.program.event_loop import EndpointLoop
+from oarlock.node.program.event_loop import EndpointLoop, PolledEndpoint
 from oarlock.node.program.hello import make_hello
+from oarlock.node.program.job_clients import JobClients
+from oarlock.node.program.tools import write_tools
 from oarlock.node.program.workers import (
     NodeAttempt,
     StartQueue,
@@ -53,6 +56,7 @@ from oarlock.node.wire.messages import (
     NodeSettings,
     fingerprint,
 )
+from oarlock.node.wire.stream import FIRST_CLIENT_STREAM
 
 if TYPE_CHECKING:
     from oarlock.node.measure.stream import SamplingThread
@@ -80,7 +84,8 @@ class NodeProgram:
         self._loop = EndpointLoop()
         self._pool = WorkerPool(settings, self._loop, launcher, self._handle_supervisor_frame, self._vanished)
         self._streams: dict[int, Worker] = {}  # the supervisors of sessions, by their numbers on the channel
-        self._is_held_back = False  # whether lines of supervisors are not read for a while
+        self._clients = JobClients(self._loop, self._send, self._hold_back)
+        self._is_held_back = False  # whether lines of supervisors, and clients, are not read for a while
         self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
         self._last_request = time.monotonic()
         self.sampling: SamplingThread | None = None
@@ -91,6 +96,8 @@ class NodeProgram:
         self._recover()
         self._loop.watch(channel, self._handle_request, self._leave)
         self._send_event(make_hello(self._settings, self._driver, self._boot, self._highest))
+        if path := client_socket(self._settings.runtime):
+            self._clients.listen(path)
         while time.monotonic() - self._last_request < self._settings.silence:
             self._turn()
 
@@ -142,7 +149,9 @@ class NodeProgram:
 
     def _handle_request(self, frame: Frame) -> None:
         self._last_request = time.monotonic()
-        if frame.kind == RAW:
+        if frame.kind == RAW and frame.number >= FIRST_CLIENT_STREAM:
+            self._clients.take(frame)
+        elif frame.kind == RAW:
             self._pass_session_frame(frame)
         if frame.kind != REQUEST:
             return
@@ -314,7 +323,7 @@ class NodeProgram:
     def _handle_supervisor_frame(self, worker: Worker, frame: Frame) -> None:
         if frame.kind == RAW:
             self._send(RAW, frame.number, frame.data)
-            self._hold_back(worker)
+            self._hold_back(worker.line)
             return
         body = frame.body()
         if frame.kind == ANSWER:
@@ -339,10 +348,10 @@ class NodeProgram:
         else:
             attempt.state = str(body.get("state", attempt.state))
 
-    def _hold_back(self, worker: Worker) -> None:
-        """Read no more of a supervisor whose sessions print faster than the server reads: others share the channel."""
+    def _hold_back(self, endpoint: PolledEndpoint) -> None:
+        """Read no more of who sends bytes of sessions faster than the server reads: others share the channel."""
         if self._channel.pending > _SESSIONS_BEHIND:
-            self._loop.hold_back(worker.line)
+            self._loop.hold_back(endpoint)
             self._is_held_back = True
 
     def _note_event(self, worker: Worker, body: Body) -> None:
@@ -411,11 +420,12 @@ class NodeProgram:
                 self._send_event({"event": "exited", **report})
 
 
-def main(settings: NodeSettings, read_fd: int, write_fd: int) -> None:
-    """Run the node program on two descriptors."""
+def main(settings: NodeSettings, read_fd: int, write_fd: int, sources: dict[str, str]) -> None:
+    """Run the node program on two descriptors; `sources` are the modules that came with it."""
     try:
         spool.prepare(settings.spool)
         trust.prepare(settings.runtime, 0o755)
+        write_tools(tools_folder(settings.runtime), sources)
     except trust.UnsafeDirectory as unsafe:
         sys.exit(f"this node cannot be used safely: {unsafe}")
     recovery.take_over(settings.spool)

@@ -165,6 +165,12 @@ CONTROL = b"j"
 PROTOCOL_NAME = "oarlock-session"
 """What an HTTP connection is upgraded to."""
 
+SWITCHED = f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {PROTOCOL_NAME}\r\n\r\n".encode()
+"""The answer after which nothing of HTTP follows."""
+
+FIRST_CLIENT_STREAM = 1 << 31
+"""On the channel of a node, streams from this number on are connections of clients there; the server begins others."""
+
 _LENGTH = struct.Struct(">I")
 
 

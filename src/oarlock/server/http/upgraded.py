@@ -5,11 +5,8 @@ import contextlib
 import socket
 import struct
 
-from oarlock.node.wire.stream import LENGTH_BYTES, PROTOCOL_NAME, StreamBroken, decode_length, encode_frame
+from oarlock.node.wire.stream import LENGTH_BYTES, SWITCHED, StreamBroken, decode_length, encode_frame
 
-_SWITCHED = f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {PROTOCOL_NAME}\r\n\r\n".encode(
-    "ascii"
-)
 _PARTING_SECONDS = 5.0  # for the last frames to be read
 _BUFFER = 1 << 16
 
@@ -24,7 +21,7 @@ class UpgradedConnection:
         self.lost = asyncio.Event()
         if not is_local:
             _keep_alive(transport.get_extra_info("socket"))
-        transport.write(_SWITCHED)
+        transport.write(SWITCHED)
 
     def feed(self, data: bytes) -> None:
         """Take received bytes."""

@@ -17,7 +17,7 @@ from typing import Any
 import oarlock.node
 from oarlock.job.run.reports import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.program import loader
+from oarlock.node.program import loader, tools
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -32,7 +32,9 @@ from oarlock.node.wire.channel import (
     encode_frame,
 )
 from oarlock.node.wire.messages import NodeSettings
+from oarlock.node.wire.stream import FIRST_CLIENT_STREAM
 from oarlock.server.http import descriptors
+from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
 
 log = logging.getLogger(__name__)
@@ -40,18 +42,28 @@ log = logging.getLogger(__name__)
 _NOISE = 1 << 20  # bytes that a login shell may print before the marker
 _CHUNK = 1 << 16
 _PARTING = 1.0  # seconds for the other side to end by itself
+_MOST_CLIENTS = 1024  # connections of processes on a node; its own program allows fewer
+
+OnClient = Callable[[ClientOnNode], None]
+"""Takes the connection of a process on a node."""
 
 
 @cache
 def node_sources() -> dict[str, str]:
-    """Read the modules that are sent to nodes: the package `node`, and an empty package above it."""
+    """Read the modules that are sent to nodes: the package `node`, and what the commands of jobs are made of."""
     root = Path(oarlock.node.__file__).parent
-    sources = {"oarlock": "", "oarlock.node": ""}
+    sources = {name: _source(root.parent, name) for name in tools.MODULES}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(("oarlock", "node", *(part for part in parts if part != "__init__")))
         sources[name] = path.read_text()
     return sources
+
+
+def _source(root: Path, name: str) -> str:
+    """Read one module of the package at `root`."""
+    path = root.joinpath(*name.split(".")[1:])
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
 
 
 @cache
@@ -63,8 +75,10 @@ def node_fingerprint() -> str:
 class NodeChannel:
     """An open connection. `ended` is set when the other side closes it."""
 
-    def __init__(self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None]) -> None:
-        self.node, self._process, self._on_event = node, process, on_event
+    def __init__(
+        self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None], on_client: OnClient
+    ) -> None:
+        self.node, self._process, self._on_event, self._on_client = node, process, on_event, on_client
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Body]] = {}
         self._to_send = bytearray()
@@ -74,12 +88,19 @@ class NodeChannel:
         self.on_samples: Callable[[bytes], None] = lambda _data: None
         self._streams: dict[int, Callable[[bytes], None]] = {}
         self._last_stream = SAMPLES
+        self._clients: dict[int, ClientOnNode] = {}
         self.ended = asyncio.Event()
         self.why = "closed"
 
     @classmethod
     async def open(
-        cls, settings: NodeSettings, command: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
+        cls,
+        settings: NodeSettings,
+        command: NodeCommand,
+        on_event: Callable[[Body], None],
+        on_client: OnClient,
+        *,
+        seconds: float,
     ) -> tuple["NodeChannel", Hello]:
         """Start the node program; return the channel and the node's hello, or raise `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
@@ -91,7 +112,7 @@ class NodeChannel:
             start_new_session=True,  # a signal to the server's process group must not reach the node program
         )
         descriptors.lower_again(process.pid)  # before anything is sent: its jobs inherit the limit
-        channel = cls(settings.node, process, on_event)
+        channel = cls(settings.node, process, on_event, on_client)
         try:
             async with asyncio.timeout(seconds):
                 hello = await (
@@ -184,12 +205,30 @@ class NodeChannel:
         elif frame.kind == EVENT and body.get("event") == "hello":
             if not self._hello.done():
                 self._hello.set_result(body)
+        elif frame.kind == EVENT and body.get("event") in {"client", "client-ended"}:
+            self._take_client(body)
         elif frame.kind == EVENT:
             self._on_event(body)
+
+    def _take_client(self, body: Body) -> None:
+        """Note that a process on the node connected, or left."""
+        stream, uid = body.get("stream"), body.get("uid")
+        if not (isinstance(stream, int) and FIRST_CLIENT_STREAM <= stream < 1 << 32):
+            raise BadFrame(f"a client with the stream {stream!r}")
+        if body["event"] == "client-ended":
+            if (client := self._clients.pop(stream, None)) is not None:
+                client.end()
+        elif stream in self._clients or len(self._clients) >= _MOST_CLIENTS or not isinstance(uid, int):
+            raise BadFrame(f"a client of user {uid!r} with the stream {stream}, besides {len(self._clients)} others")
+        else:
+            self._clients[stream] = ClientOnNode(uid, lambda data: self.send_raw(stream, data))
+            self._on_client(self._clients[stream])
 
     def _take_raw(self, frame: Frame) -> None:
         if frame.number == SAMPLES:
             self.on_samples(frame.data)
+        elif (client := self._clients.get(frame.number)) is not None:
+            client.feed(frame.data)
         elif (on_frame := self._streams.get(frame.number)) is not None:
             on_frame(frame.data)
 
@@ -210,6 +249,9 @@ class NodeChannel:
 
     def _end(self) -> None:
         self.ended.set()
+        for client in self._clients.values():
+            client.end(with_channel=True)
+        self._clients.clear()
         if not self._hello.done():
             self._hello.set_exception(EOFError(f"the node program ended ({self.why})"))
             self._hello.exception()  # retrieved: the opener may be cancelled already, and asyncio would complain

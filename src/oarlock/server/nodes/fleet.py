@@ -13,12 +13,16 @@ from oarlock.job.run import site_programs
 from oarlock.job.run.reports import NodeReport
 from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
+from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.install import FixedNodeSettings
 from oarlock.settings.choices import NodeAccess, NodeTransport
 
 _SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
 
+
+OnNodeClient = Callable[[str, ClientOnNode], None]
+"""Takes the connection of a process on a node, and the node's name."""
 
 OnSamples = Callable[[str, bytes, Set[int]], None]
 """Takes what a node measured: its name, the sample, and the jobs that it may speak of."""
@@ -46,8 +50,9 @@ class Fleet:
         instance: InstanceIdentity,
         on_event: Callable[[NodeReport], None],
         on_samples: OnSamples,
+        on_client: OnNodeClient,
     ) -> None:
-        self._instance = instance
+        self._instance, self._on_client = instance, on_client
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
         self._slots = ConnectionSlots()
         self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
@@ -59,6 +64,7 @@ class Fleet:
             way, settings = self._command(name), self._settings(name)
             node = self._nodes[name] = NodeClient(settings, way, self._on_event, self._slots, self._timeouts)
             node.on_samples = lambda data: self._on_samples(name, data, node.expected)
+            node.on_client = lambda client: self._on_client(name, client)
         return self._nodes[name]
 
     async def close(self) -> None:

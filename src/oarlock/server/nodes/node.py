@@ -28,7 +28,8 @@ from oarlock.model.job import UnknownAttempt
 from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, fingerprint, verify_report
-from oarlock.server.nodes.channel import NodeChannel
+from oarlock.server.nodes.channel import NodeChannel, OnClient
+from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ class NodeClient:
         self._retry_at, self._failed = 0.0, ""
         self._warned = self._warned_of_devices = False
         self.on_samples: Callable[[bytes], None] = lambda _data: None
+        self.on_client: OnClient = lambda client: client.end()
 
     # Requests.
 
@@ -259,7 +261,7 @@ class NodeClient:
         try:
             async with self._slots.opening:
                 channel, hello = await NodeChannel.open(
-                    self._settings, self._command, self._on_frame, seconds=timeouts.connect
+                    self._settings, self._command, self._on_frame, self._take_client, seconds=timeouts.connect
                 )
         except BaseException as error:
             self._slots.open.release()
@@ -276,6 +278,9 @@ class NodeClient:
 
     def _take_samples(self, data: bytes) -> None:
         self.on_samples(data)
+
+    def _take_client(self, client: ClientOnNode) -> None:
+        self.on_client(client)
 
     def _warn_of_weak_fence(self, hello: Hello) -> None:
         """Warn once that jobs are not confined on this node."""

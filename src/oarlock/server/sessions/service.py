@@ -24,6 +24,7 @@ from oarlock.model.errors import (
     NodeUnreachable,
     NotInteractive,
     NotJobOwner,
+    NotSignedIn,
     OarlockError,
     SessionRefused,
     TooManyAtOnce,
@@ -34,12 +35,13 @@ from oarlock.model.job import BEFORE_START, FINAL, JobKind, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, LOST, NOT_NOW, UNKNOWN, WALLTIME
 from oarlock.node.wire.stream import CONTROL, StreamBroken
+from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.node import NodeClient
 from oarlock.server.sessions.job_watch import JobFollower, JobStanding, JobWatch, standings
 from oarlock.server.sessions.relay import RelayEnd, SessionRelay
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
-from oarlock.web.identity import Caller
+from oarlock.web.identity import AccountDirectory, Caller, CallerChannel
 from oarlock.web.sessions import SessionConnection
 
 log = logging.getLogger(__name__)
@@ -102,10 +104,38 @@ class SessionService:
         self._highest = 0  # the highest number of a job at that time
         self._hanging_up: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._accounts = AccountDirectory()
 
-    async def serve(self, caller: Caller, client: SessionConnection) -> OarlockError | None:
-        """Serve one connection to its end; return the refusal that the client got, if it got one."""
-        serving = asyncio.create_task(self._serve(caller, client))
+    def serve_on_node(self, node: str, client: ClientOnNode) -> None:
+        """Serve a process on a node, such as `oarsh` in a job, in a task of its own."""
+        self._later(self._serve_on_node(node, client))
+
+    async def _serve_on_node(self, node: str, client: ClientOnNode) -> None:
+        try:
+            account = await self._accounts.find(client.uid)
+            if account is None:
+                refused: OarlockError = NotSignedIn(
+                    f"{node} says that user {client.uid} connected, whom the server does not know.",
+                    hint="Users have the same number on the server and on all nodes.",
+                )
+                _refuse(client, refused)
+                return
+            caller = Caller(account, CallerChannel.SOCKET)
+            if (refusal := await self.serve(caller, client, at=node)) is not None:
+                log.info("session refused", extra={"node": node, "user": account.name, "why": str(refusal)})
+        except TimeoutError:
+            _tell(client, event="away", says=f"User {client.uid} could not be looked up in time.")
+        except Exception:
+            log.exception("a session failed", extra={"node": node})
+        finally:
+            await client.close()
+
+    async def serve(self, caller: Caller, client: SessionConnection, *, at: str | None = None) -> OarlockError | None:
+        """Serve one connection to its end; return the refusal that the client got, if it got one.
+
+        `at` is the node that vouches for the caller, where the server's own kernel does not: its jobs alone are open.
+        """
+        serving = asyncio.create_task(self._serve(caller, client, at))
         stopping = asyncio.create_task(self._core.stopping.wait())
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -118,17 +148,17 @@ class SessionService:
                 task.cancel()
             await asyncio.gather(serving, stopping, return_exceptions=True)
 
-    async def _serve(self, caller: Caller, client: SessionConnection) -> OarlockError | None:
+    async def _serve(self, caller: Caller, client: SessionConnection, at: str | None) -> OarlockError | None:
         try:
             request = await _receive_request(client)
-            standing = await self._standing(caller, request)
+            standing = await self._standing(caller, request, at)
             with self._counted(caller.name):
                 if request.main:
                     await self._serve_main(request, client)
                 else:
-                    await self._serve_other(request, standing, client)
+                    await self._serve_other(request, standing, client, is_in_job=at is not None)
         except OarlockError as refused:
-            _tell(client, refused={"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__})
+            _refuse(client, refused)
             return refused
         return None
 
@@ -148,10 +178,13 @@ class SessionService:
             if not self._of_user[user]:
                 del self._of_user[user]
 
-    async def _standing(self, caller: Caller, request: SessionRequest) -> JobStanding:
+    async def _standing(self, caller: Caller, request: SessionRequest, at: str | None) -> JobStanding:
         """Return how the job stands, if the caller may enter it."""
         standing = await self._read_standing(request.job)
         job = standing.job
+        # First of all: a node that lies about its users learns nothing of jobs that are elsewhere.
+        if at is not None and (request.main or at not in standing.nodes):
+            raise NodeNotOfJob(job.id, at)
         if not caller.owns(job.user, job.uid):
             raise NotJobOwner(job.id, job.user, caller.name)
         if parse_types(job.types).noop:
@@ -243,7 +276,15 @@ class SessionService:
 
     # Other sessions.
 
-    async def _serve_other(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
+    async def _serve_other(
+        self, request: SessionRequest, standing: JobStanding, client: SessionConnection, *, is_in_job: bool
+    ) -> None:
+        if is_in_job and standing.state in BEFORE_START:  # its command runs already, but that is not written down yet
+            with self._core.job_watch.follow(request.job) as follower:
+                started = await self._wait_for_start(follower, client)
+            if started is None:
+                return
+            standing = started
         if standing.state is not JobState.RUNNING and not request.again:
             raise JobNotRunning(standing.job.id, standing.state)
         await self._run(request, standing, client)
@@ -325,6 +366,7 @@ class SessionService:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._accounts.close()
 
 
 def why_ended(tx: Tx, standing: JobStanding) -> str:
@@ -380,6 +422,10 @@ def _body(request: SessionRequest) -> dict[str, Any]:
 
 def _tell(client: SessionConnection, **what: object) -> None:
     client.send(CONTROL + msgspec.json.encode(what))
+
+
+def _refuse(client: SessionConnection, refused: OarlockError) -> None:
+    _tell(client, refused={"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__})
 
 
 async def _unless_lost(what: Coroutine[Any, Any, T], client: SessionConnection) -> T | None:

@@ -1,0 +1,68 @@
+"""The commands that jobs find on every node: `oarsh`, `oarcp` and `oarprint`, written where only we can write.
+
+They are one file with all sources in it, under three names: nodes need nothing but Python. It is replaced in one step,
+so that a job that was started before a newer program came finds the newer commands, and never half of a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from oarlock.node import trust
+from oarlock.node.attempt.spool import write_all
+
+COMMANDS = ("oarsh", "oarcp", "oarprint")
+MODULES = (
+    "oarlock",
+    "oarlock.cli",
+    "oarlock.cli.exit_codes",
+    "oarlock.cli.oarcp",
+    "oarlock.cli.oarprint",
+    "oarlock.cli.oarsh",
+    "oarlock.cli.options",
+    "oarlock.cli.output",
+    "oarlock.cli.session",
+    "oarlock.cli.terminal",
+    "oarlock.client",
+    "oarlock.minimal_http",
+    "oarlock.node",
+    "oarlock.node.wire",
+    "oarlock.node.wire.stream",
+)
+"""What the commands are made of. They import nothing else, and run on the same Pythons as the rest of `node/`."""
+
+_LOADER = "oarlock.node.program.loader"
+
+
+def write_tools(folder: str, sources: dict[str, str]) -> None:
+    """Write the commands into a folder; raise `UnsafeDirectory` if others can write there."""
+    trust.prepare(folder, 0o755)
+    text = _script(sources)
+    for name in COMMANDS:
+        _replace(f"{folder}/{name}", text.encode())
+
+
+def _script(sources: dict[str, str]) -> str:
+    needed = {name: sources[name] for name in MODULES}
+    return f"#!{sys.executable} -IS\n{sources[_LOADER]}\nrun_command({needed!r})\n"
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Write a file unless it is there already; whoever runs the older one keeps it."""
+    try:
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+    except OSError:
+        pass
+    new = f"{path}.new"
+    if os.path.lexists(new):
+        os.unlink(new)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    try:
+        write_all(fd, data)
+        os.fchmod(fd, 0o755)
+    finally:
+        os.close(fd)
+    os.rename(new, path)

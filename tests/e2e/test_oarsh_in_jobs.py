@@ -1,0 +1,152 @@
+"""oarsh, oarcp and oarprint in jobs: from one node of a job to another, through the channels of the nodes."""
+
+import os
+import pwd
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oarlock.model.job import JobState
+from tests.bed import needs_root
+from tests.e2e.cluster import cluster
+from tests.e2e.instance import Instance
+from tests.e2e.terminal import job_of, piped, terminal
+
+pytestmark = needs_root
+
+BOTH = "/network_address=2/core=1,walltime=1"
+
+
+def submitted(site: Instance, user: str, command: str, asked: str = BOTH) -> int:
+    """Submit a job and return its number."""
+    return job_of(piped(site, user, "-l", asked, command)[1].encode())
+
+
+def on_node(site: Instance, node: str, user: str, *words: str, job: int) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command of jobs as a process of a user on a pretended node."""
+    account = pwd.getpwnam(user)
+    runtime = site.state / "run" / node
+    environment = {"PATH": "/usr/bin:/bin", "OARSH_SOCKET": f"{runtime}/oarsh.sock", "OAR_JOB_ID": str(job)}
+    return subprocess.run(
+        [f"{runtime}/bin/{words[0]}", *words[1:]], env=environment, cwd=site.home, user=account.pw_uid,
+        group=account.pw_gid, extra_groups=[], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def running(shop, users):
+    """A job of the first user on both nodes that runs for as long as the tests of this module."""
+    job = submitted(shop, users[0], "sleep 3600")
+    shop.until(lambda: shop.job(job).state is JobState.RUNNING)
+    yield job
+    shop.delete(job)
+
+
+def test_a_job_runs_commands_on_its_other_node(shop, users):
+    script = """
+        echo in | oarsh {0} 'cat; id -un; echo $OAR_JOB_ID; grep -o "/[^/]*/[^/]*$" /proc/self/cgroup | tail -1
+        echo bad >&2; exit 7'; echo $?
+        oarsh elsewhere true; echo $?
+        oarsh -n {1} 'oarsh {0} echo from there'
+        echo copied > mine.$OAR_JOB_ID; oarcp -q mine.$OAR_JOB_ID {0}:there.$OAR_JOB_ID && cat there.$OAR_JOB_ID
+        oarprint network_address"""
+    first, second = shop.nodes
+    job = submitted(shop, users[0], script.format(second, first))
+    shop.until(lambda: shop.job(job).state is JobState.TERMINATED)
+    output = (shop.home / f"OAR.{job}.stdout").read_text().splitlines()
+    errors = (shop.home / f"OAR.{job}.stderr").read_text()
+    group = f"/{second}/{users[0]}_{job}"
+    assert output == ["in", users[0], str(job), group, "7", "6", "from there", "copied", first, second], errors
+    assert errors.startswith("bad\n")
+    assert f"elsewhere is not a node of job {job}." in errors
+
+
+def test_megabytes_pass_whole_both_ways_between_nodes(shop, users):
+    count = f"head -c 3000000 /dev/zero | oarsh {shop.nodes[1]} cat | oarsh {shop.nodes[0]} cat | wc -c"
+    job = submitted(shop, users[0], count)
+    shop.until(lambda: shop.job(job).state is JobState.TERMINATED)
+    assert (shop.home / f"OAR.{job}.stdout").read_text() == "3000000\n"
+
+
+def test_another_user_on_the_node_does_not_enter_the_job(shop, users, running):
+    ran = on_node(shop, shop.nodes[0], users[1], "oarsh", shop.nodes[0], "id", job=running)
+    assert (ran.returncode, ran.stdout) == (255, b"")
+    assert f"Job {running} belongs to {users[0]}" in ran.stderr.decode()
+
+
+def test_a_node_opens_no_job_that_is_not_on_it(shop, users, running):
+    elsewhere = submitted(shop, users[0], "sleep 600", f"{{network_address='{shop.nodes[1]}'}}/core=1,walltime=1")
+    shop.until(lambda: shop.job(elsewhere).state is JobState.RUNNING)
+    ran = on_node(shop, shop.nodes[0], users[0], "oarsh", shop.nodes[1], "id", job=elsewhere)
+    assert (ran.returncode, ran.stdout) == (6, b"")
+    assert f"{shop.nodes[0]} is not a node of job {elsewhere}." in ran.stderr.decode()
+    assert on_node(shop, shop.nodes[1], users[0], "oarsh", shop.nodes[1], "true", job=elsewhere).returncode == 0
+    shop.delete(elsewhere)
+
+
+def test_nobody_but_root_can_write_the_commands(shop, running):
+    assert shop.job(running).state is JobState.RUNNING
+    folder = shop.state / "run" / shop.nodes[0] / "bin"
+    assert sorted(path.name for path in folder.iterdir()) == ["oarcp", "oarprint", "oarsh"]
+    assert {(path.stat().st_uid, path.stat().st_mode & 0o022) for path in (folder, *folder.iterdir())} == {(0, 0)}
+
+
+def test_what_oarsh_started_on_another_node_ends_with_the_job(shop, users):
+    job = submitted(shop, users[0], f"oarsh {shop.nodes[1]} 'echo $$ > $OAR_JOB_ID; exec sleep 987'")
+    process = started_process(shop, job)
+    shop.delete(job)
+    shop.until(lambda: not process.exists())
+
+
+def test_a_client_that_is_killed_ends_what_it_started(shop, users):
+    command = f"oarsh {shop.nodes[1]} 'echo $$ > $OAR_JOB_ID; exec sleep 987' & echo $! > client; wait; sleep 600"
+    job = submitted(shop, users[0], command)
+    process = started_process(shop, job)
+    os.kill(int((shop.home / "client").read_text()), signal.SIGKILL)
+    shop.until(lambda: not process.exists())
+    assert shop.job(job).state is JobState.RUNNING
+    shop.delete(job)
+
+
+def started_process(site: Instance, job: int) -> Path:
+    """Wait for the process whose number a job wrote; return its folder in /proc."""
+    written = site.home / str(job)
+    site.until(lambda: written.exists() and written.read_text().endswith("\n"))
+    return Path("/proc") / written.read_text().strip()
+
+
+def test_the_shell_of_an_interactive_job_finds_the_commands(shop, users):
+    with terminal(shop, users[0], "-I", "-l", BOTH) as shell:
+        shell.until("$ ")
+        shell.type(f"oarsh {shop.nodes[1]} echo th''ere; exit\n")
+        shell.until("there")
+
+
+def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
+    wait = "touch began; until [ -e go ]; do sleep 0.1; done; cat; exit 5"
+    command = f"echo over | oarsh $(head -1 $OAR_NODEFILE) '{wait}'; echo $?"
+    job = submitted(own, users[0], command, "/network_address=1/core=1,walltime=1")
+    own.until((own.home / "began").exists)
+    own.kill()
+    (own.home / "go").touch()
+    own.start()
+    own.until(lambda: own.job(job).state is JobState.TERMINATED)
+    errors = (own.home / f"OAR.{job}.stderr").read_text()
+    assert (own.home / f"OAR.{job}.stdout").read_text() == "over\n5\n", errors
+
+
+@pytest.mark.component("sshd")
+@pytest.mark.component("ip")
+@pytest.mark.component("mpirun")
+def test_mpirun_starts_processes_on_both_nodes_by_oarsh(workspace, users):
+    mpirun = "mpirun --mca plm_rsh_agent oarsh --hostfile $OAR_NODEFILE --map-by node --oversubscribe -np 2"
+    command = "sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname) $(id -un)'"
+    with cluster(workspace, users[0], ("", "")) as site:
+        job = site.submit(f"echo in | oarsh {site.nodes[1]} cat; {mpirun} {command} | sort", BOTH)
+        site.start()
+        site.until(site.all_over)
+        output = (site.home / f"OAR.{job}.stdout").read_text().splitlines()
+        errors = (site.home / f"OAR.{job}.stderr").read_text()
+        assert output == ["in", f"0 {site.nodes[0]} {users[0]}", f"1 {site.nodes[1]} {users[0]}"], errors
