@@ -18,6 +18,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 OLDEST, NEWEST = 9, 14
+JOB_COMMANDS = tuple(
+    f"cli/{name}" for name in ("exit_codes", "oarcp", "oarprint", "oarsh", "options", "output", "session", "terminal")
+)
+"""What the commands of jobs are made of, which run on nodes as well (`node/program/tools.py`)."""
 
 
 def installed(minor: int) -> str | None:
@@ -49,11 +53,12 @@ def main() -> int:
 
 
 def try_here() -> int:
-    """Load every module of `node/` in this Python and look up what it uses; print the version last."""
+    """Load every module that runs on nodes in this Python and look up what it uses; print the version last."""
     sys.dont_write_bytecode = True  # other Pythons' files would lie about in the tree
     sys.path.insert(0, str(SOURCE))
     missing = []
-    for path in sorted(SOURCE.glob("oarlock/node/**/*.py")):
+    commands = [SOURCE / f"oarlock/{name}.py" for name in ("client", "minimal_http", *JOB_COMMANDS)]
+    for path in [*sorted(SOURCE.glob("oarlock/node/**/*.py")), *commands]:
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         importlib.import_module(name[: -len(".__init__")] if name.endswith(".__init__") else name)
         missing += [f"{path.relative_to(SOURCE)}: {name} is not there" for name in absent_names(path.read_text())]

@@ -55,7 +55,9 @@ def _installed(workspace, user, account):
 
 def test_jobs_run_as_their_users_and_outlive_the_server(workspace, two_users):
     with _installed(workspace, *two_users) as (site, _):
-        job = site.submit("id -un; until [ -e go ]; do sleep 0.1; done; echo ended", "/network_address=2,walltime=1")
+        other = f"oarsh {site.nodes[1]} 'hostname; exit 3' || echo $?"
+        command = f"id -un; until [ -e go ]; do sleep 0.1; done; {other}"
+        job = site.submit(command, "/network_address=2,walltime=1")
         site.start()
         site.until(lambda: site.job(job).state is JobState.RUNNING)
         site.kill()
@@ -63,7 +65,7 @@ def test_jobs_run_as_their_users_and_outlive_the_server(workspace, two_users):
         (site.home / "go").touch()
         site.until(site.all_over)
         assert (site.story(job)[-1], site.attempt(job).number) == ("Terminated", 1)
-        assert (site.home / f"OAR.{job}.stdout").read_text() == f"{two_users[0]}\nended\n"
+        assert (site.home / f"OAR.{job}.stdout").read_text() == f"{two_users[0]}\n{site.nodes[1]}\n3\n"
 
 
 def test_the_key_opens_nothing_else(workspace, two_users):
