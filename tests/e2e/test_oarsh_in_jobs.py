@@ -141,7 +141,7 @@ def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
 @pytest.mark.component("ip")
 @pytest.mark.component("mpirun")
 def test_mpirun_starts_processes_on_both_nodes_by_oarsh(workspace, users):
-    mpirun = "mpirun --mca plm_rsh_agent oarsh --hostfile $OAR_NODEFILE --map-by node --oversubscribe -np 2"
+    mpirun = "TMPDIR=$PWD mpirun --mca plm_rsh_agent oarsh --hostfile $OAR_NODEFILE --map-by node --oversubscribe -np 2"
     command = "sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname) $(id -un)'"
     with cluster(workspace, users[0], ("", "")) as site:
         job = site.submit(f"echo in | oarsh {site.nodes[1]} cat; {mpirun} {command} | sort", BOTH)

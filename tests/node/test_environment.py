@@ -42,13 +42,21 @@ def test_every_variable_of_a_real_oar_job_has_the_same_value():
 
 def test_the_environment_is_made_from_nothing(monkeypatch):
     monkeypatch.setenv("LEAK", "root's own")
-    assert {name for name in made() if not name.startswith("OAR_")} == {"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
+    names = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "OARSH_SOCKET"}
+    assert {name for name in made() if not name.startswith("OAR_")} == names
 
 
 def test_a_user_brings_variables_but_not_ours():
     brought = {"PATH": "/opt/bin", "LD_PRELOAD": "mine.so", "HOME": "/", "OAR_JOB_ID": "1", "BAD-NAME": "x", "A=B": "x"}
     found = made(JOB._replace(environment=brought))
-    assert [found.get(name) for name in brought] == ["/opt/bin", "mine.so", "/home/alice", "66", None, None]
+    assert [found.get(name) for name in brought] == [
+        "/run/oarlock/bin:/opt/bin",
+        "mine.so",
+        "/home/alice",
+        "66",
+        None,
+        None,
+    ]
 
 
 def test_too_many_variables_are_refused_with_their_size():

@@ -97,7 +97,6 @@ class JobClient:
             return []
         self._head = None
         self._out += SWITCHED
-        self.flush()
         announced = Frame(EVENT, 0, b'{"event":"client","stream":%d,"uid":%d}' % (self.stream, self.uid))
         rest = bytes(head[end + 4 :])
         return [announced, Frame(RAW, self.stream, rest)] if rest else [announced]
@@ -148,6 +147,11 @@ class _Listener:
         self._on_connection(connection)
         return []
 
+    def close(self) -> None:
+        """Accept no more. The path stays: the next program may have taken it already."""
+        self._socket.close()
+        os.close(self._spare)
+
 
 def _bind(path: str) -> socket.socket:
     """Listen on a path, in the place of the program before this one; every user may connect."""
@@ -177,15 +181,24 @@ class JobClients:
         self._clients: dict[int, JobClient] = {}
         self._of_user: Counter[int] = Counter()
         self._last = FIRST_CLIENT_STREAM - 1
+        self._listener: _Listener | None = None
 
     def listen(self, path: str) -> None:
         """Accept connections from now on. Where that cannot be, jobs run all the same, without `oarsh`."""
         try:
-            listener = _Listener(path, self._accept)
+            self._listener = _Listener(path, self._accept)
         except OSError as error:
             sys.stderr.write(f"oarsh does not work on this node: {path}: {error}\n")
             return
-        self._loop.watch(listener, lambda _frame: None, lambda: None)
+        self._loop.watch(self._listener, lambda _frame: None, lambda: None)
+
+    def close(self) -> None:
+        """Close all connections; clients that live on connect to the next program."""
+        for client in list(self._clients.values()):
+            self._drop(client)
+        if self._listener is not None:
+            self._loop.unwatch(self._listener)
+            self._listener.close()
 
     def _accept(self, connection: socket.socket) -> None:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

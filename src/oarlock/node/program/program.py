@@ -98,8 +98,11 @@ class NodeProgram:
         self._send_event(make_hello(self._settings, self._driver, self._boot, self._highest))
         if path := client_socket(self._settings.runtime):
             self._clients.listen(path)
-        while time.monotonic() - self._last_request < self._settings.silence:
-            self._turn()
+        try:
+            while time.monotonic() - self._last_request < self._settings.silence:
+                self._turn()
+        finally:
+            self._clients.close()
 
     def _turn(self) -> None:
         self._start()
