@@ -50,7 +50,7 @@ def test_a_user_brings_variables_but_not_ours():
     brought = {"PATH": "/opt/bin", "LD_PRELOAD": "mine.so", "HOME": "/", "OAR_JOB_ID": "1", "BAD-NAME": "x", "A=B": "x"}
     found = made(JOB._replace(environment=brought))
     assert [found.get(name) for name in brought] == [
-        "/run/oarlock/bin:/opt/bin",
+        "/var/lib/oar/bin:/opt/bin",
         "mine.so",
         "/home/alice",
         "66",
