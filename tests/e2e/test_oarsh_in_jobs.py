@@ -139,14 +139,21 @@ def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
 
 @pytest.mark.component("sshd")
 @pytest.mark.component("ip")
-@pytest.mark.component("mpirun")
-def test_mpirun_starts_processes_on_both_nodes_by_oarsh(workspace, users):
-    mpirun = "TMPDIR=$PWD mpirun --mca plm_rsh_agent oarsh --hostfile $OAR_NODEFILE --map-by node --oversubscribe -np 2"
-    command = "sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname) $(id -un)'"
+def test_nodes_behind_sshd_that_do_not_reach_each_other_run_commands(workspace, users):
     with cluster(workspace, users[0], ("", "")) as site:
-        job = site.submit(f"echo in | oarsh {site.nodes[1]} cat; {mpirun} {command} | sort", BOTH)
+        job = site.submit(f"echo in | oarsh {site.nodes[1]} 'cat; hostname; exit 4'; echo $?", BOTH)
         site.start()
         site.until(site.all_over)
-        output = (site.home / f"OAR.{job}.stdout").read_text().splitlines()
         errors = (site.home / f"OAR.{job}.stderr").read_text()
-        assert output == ["in", f"0 {site.nodes[0]} {users[0]}", f"1 {site.nodes[1]} {users[0]}"], errors
+        assert (site.home / f"OAR.{job}.stdout").read_text().split() == ["in", site.nodes[1], "4"], errors
+
+
+@pytest.mark.component("mpirun")
+def test_mpirun_starts_its_processes_on_both_nodes_by_oarsh(shop, users):
+    mpirun = "TMPDIR=$PWD mpirun --mca plm_rsh_agent oarsh --hostfile $OAR_NODEFILE --map-by node --oversubscribe -np 2"
+    shows = """sh -c 'echo $OMPI_COMM_WORLD_RANK $(grep -o "/[^/]*/[^/]*$" /proc/self/cgroup | tail -1)'"""
+    job = submitted(shop, users[0], f"{mpirun} {shows} | sort")
+    shop.until(lambda: shop.job(job).state is JobState.TERMINATED)
+    output = (shop.home / f"OAR.{job}.stdout").read_text().splitlines()
+    errors = (shop.home / f"OAR.{job}.stderr").read_text()
+    assert output == [f"{rank} /{node}/{users[0]}_{job}" for rank, node in enumerate(shop.nodes)], errors
