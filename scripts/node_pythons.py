@@ -19,7 +19,18 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 OLDEST, NEWEST = 9, 14
 JOB_COMMANDS = tuple(
-    f"cli/{name}" for name in ("exit_codes", "oarcp", "oarprint", "oarsh", "options", "output", "session", "terminal")
+    f"cli/{name}"
+    for name in (
+        "exit_codes",
+        "layout/readable",
+        "oarcp",
+        "oarprint",
+        "oarsh",
+        "options",
+        "output",
+        "session",
+        "terminal",
+    )
 )
 """What the commands of jobs are made of, which run on nodes as well (`node/program/tools.py`)."""
 

@@ -125,10 +125,14 @@ def test_the_shell_of_an_interactive_job_finds_the_commands(shop, users):
 
 
 def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
-    wait = "touch began; until [ -e go ]; do sleep 0.1; done; cat; exit 5"
-    command = f"echo over | oarsh $(head -1 $OAR_NODEFILE) '{wait}'; echo $?"
+    say = "(until [ -e say ]; do sleep 0.1; done; echo over; touch said)"
+    there = "touch began; until [ -e go ]; do sleep 0.1; done; cat; exit 5"
+    command = f"{say} | oarsh $(head -1 $OAR_NODEFILE) '{there}'; echo $?"
     job = submitted(own, users[0], command, "/network_address=1/core=1,walltime=1")
     own.until((own.home / "began").exists)
+    own.process.send_signal(signal.SIGSTOP)  # what is said from now on is lost with it, and has to be said again
+    (own.home / "say").touch()
+    own.until((own.home / "said").exists)
     own.kill()
     (own.home / "go").touch()
     own.start()

@@ -211,6 +211,7 @@ class SessionClient:
             self._on_event(event)
         self._began = self._joined = True
         self._sender.resume(received)
+        self._send_queued()  # what was lost on the way; nothing else may follow it
         self._terminal.make_raw()
         self._resize()
 
@@ -244,5 +245,8 @@ class SessionClient:
 
     def _queue(self, kind: int, data: bytes = b"") -> None:
         self._sender.queue(encode_message(kind, data))
+        self._send_queued()
+
+    def _send_queued(self) -> None:
         while piece := self._sender.take():
             self._send(DATA + piece)

@@ -17,6 +17,8 @@ MODULES = (
     "oarlock",
     "oarlock.cli",
     "oarlock.cli.exit_codes",
+    "oarlock.cli.layout",
+    "oarlock.cli.layout.readable",
     "oarlock.cli.oarcp",
     "oarlock.cli.oarprint",
     "oarlock.cli.oarsh",
@@ -45,7 +47,7 @@ def write_tools(folder: str, sources: dict[str, str]) -> None:
 
 def _script(sources: dict[str, str]) -> str:
     needed = {name: sources[name] for name in MODULES}
-    return f"#!{sys.executable} -IS\n{sources[_LOADER]}\nrun_command({needed!r})\n"
+    return f"#!{sys.executable} -IS\n{sources[_LOADER]}\nSOURCES = {needed!r}\nrun_command(SOURCES)\n"
 
 
 def _replace(path: str, data: bytes) -> None:
