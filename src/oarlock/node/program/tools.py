@@ -38,11 +38,17 @@ _LOADER = "oarlock.node.program.loader"
 
 
 def write_tools(folder: str, sources: dict[str, str]) -> None:
-    """Write the commands into a folder; raise `UnsafeDirectory` if others can write there."""
-    trust.prepare(folder, 0o755)
-    text = _script(sources)
-    for name in COMMANDS:
-        _replace(f"{folder}/{name}", text.encode())
+    """Write the commands into a folder; raise `UnsafeDirectory` if others can write there.
+
+    Where they cannot be written, as on a full disk, jobs run all the same, without them.
+    """
+    try:
+        trust.prepare(folder, 0o755)
+        text = _script(sources)
+        for name in COMMANDS:
+            _replace(f"{folder}/{name}", text.encode())
+    except OSError as error:
+        sys.stderr.write(f"oarsh, oarcp and oarprint cannot be written into {folder}: {error}\n")
 
 
 def _script(sources: dict[str, str]) -> str:
@@ -65,6 +71,9 @@ def _replace(path: str, data: bytes) -> None:
     try:
         write_all(fd, data)
         os.fchmod(fd, 0o755)
+        os.rename(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
     finally:
         os.close(fd)
-    os.rename(new, path)
