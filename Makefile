@@ -10,17 +10,19 @@ READY := $(VENV)/installed
 # Servers and commands are started a thousand times in a run: none of them should compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage soak test-vm bench docs clean
+.PHONY: help demo test check checklist lint coverage soak test-vm bench docs screenshots clean
 
 help:
 	@echo "make demo    run the main thing on this machine, in a temporary folder"
 	@echo "make test    run all tests but the long ones"
 	@echo "make check   format, lint, types, imports, tests"
+	@echo "make checklist show each statement of OAR's manual with its tests and their results"
 	@echo "make coverage run make test again, and compare what is reached with the floor"
 	@echo "make soak    run the long tests"
 	@echo "make test-vm run those of them that need virtual machines"
 	@echo "make bench   measure; ONLY=name measures one figure"
 	@echo "make docs    write the generated pages of docs/reference and man again"
+	@echo "make screenshots take a picture of every page (build/screenshots) and those of the README"
 	@echo "make clean   remove what was made, the environment included"
 
 demo: $(READY)
@@ -31,6 +33,10 @@ test: $(READY)
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 
 check: lint test
+
+checklist: $(READY)
+	@$(BIN)/python scripts/components
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m 'manual and not soak' --checklist $(PYTEST_ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff format --check .
@@ -61,9 +67,13 @@ bench: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m scripts.generate_docs
 
+screenshots: $(READY)
+	@$(BIN)/python scripts/components
+	@$(BIN)/python -m scripts.screenshots
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 
-$(READY): pyproject.toml scripts/environment
+$(READY): pyproject.toml scripts/environment hatch_build.py src/oarlock/web/assets/browser_files.toml
 	@scripts/environment $(VENV)
 	@touch $@

@@ -221,7 +221,7 @@ async def _latencies(database: Database, state: Path, user: str) -> list[float]:
     from oarlock.server import serve
     from oarlock.server.clock import RealClock
     from oarlock.server.core import ServerCore
-    from oarlock.settings.choices import NodeTransport
+    from oarlock.settings.kinds import NodeTransport
 
     serve.prepare_state_dir(state)
     core = ServerCore(

@@ -9,8 +9,8 @@ from bench.harness import figure
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.metrics import catalogue
-from oarlock.node.measure.stream import encode_sample
-from oarlock.node.sources.metrics import series
+from oarlock.node.measure.wire import encode_sample
+from oarlock.node.sources.probe import series
 
 NODES, JOBS_A_NODE, CORES = 200, 2, 16
 _TURNS = 5

@@ -9,12 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from bench.harness import figure
-from oarlock.simulate import formats
-from oarlock.simulate.energy import Energy
 from oarlock.simulate.platform import uniform
 from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
-from oarlock.simulate.statistics import compute
-from oarlock.simulate.trace import Trace
+from oarlock.simulate.statistics import Energy, compute
+from oarlock.simulate.trace import Trace, read_trace
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 KTH = ("KTH-SP2-1996-2.filtered.swf.gz", 100)
@@ -30,7 +28,7 @@ Expected = tuple[float, float]
 def _trace(name: str) -> Trace:
     if not (TRACES / name).exists():
         raise FileNotFoundError(f"the trace {name} is not in {TRACES}")
-    return formats.read(str(TRACES / name))
+    return read_trace(str(TRACES / name))
 
 
 def _replayed(machine: Machine, policy: str, ties: EventOrder = EventOrder.OURS) -> tuple[list[ReplayedJob], float]:

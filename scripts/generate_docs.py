@@ -6,9 +6,10 @@ from itertools import groupby
 from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
-from oarlock.settings.twins import TWINS
+from oarlock.settings.reader import TWINS
 from oarlock.settings.unused import UNUSED
-from oarlock.web import openapi, registry, verbs
+from oarlock.web import registry, verbs
+from oarlock.web.app import fields
 from oarlock.web.registry import VERBS
 from scripts import manual, oarlock_manual
 from scripts.metrics_page import metrics
@@ -113,7 +114,7 @@ All addresses begin with `{registry.PREFIX}`.
 def api() -> str:
     """Make the reference page of all verbs."""
     rows = "\n".join(
-        f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in openapi.fields(one)) or 'nothing'} "
+        f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in fields(one)) or 'nothing'} "
         f"| {one.role.value} | {_cell(one.summary)} |"
         for one in VERBS.values()
     )

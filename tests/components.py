@@ -44,6 +44,7 @@ COMPONENTS: Mapping[str, Component] = {
         Component("qemu-img", "qemu-img", "qemu-utils", "virtual nodes with systemd", soak=True),
         Component("sudo", "sudo", "sudo", "nodes where the program was installed"),
         Component("sshd", "sshd", "openssh-server", "reaching nodes by ssh"),
+        Component("taktuk", "taktuk", "taktuk", "checking nodes with taktuk"),
         Component("vi", "vi", "vim-tiny", "full-screen programs in interactive jobs"),
         Component("mariadb", "mariadbd", "mariadb-server", "reading the accounting of Slurm"),
         Component("munged", "munged", "munge", "measuring jobs of a real Slurm"),

@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from tests.components import COMPONENTS, left_out_notes, must_be_complete, present
 
-pytest_plugins = ["tests.databases", "tests.places"]
+pytest_plugins = ["tests.checklist", "tests.databases", "tests.places"]
 
 # Others use the machine as well: how long an example takes says nothing about it.
 settings.register_profile("shared machine", deadline=None)

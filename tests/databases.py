@@ -82,6 +82,12 @@ def sqlite_path(sqlite_template: Path, tmp_path: Path) -> Path:
     return _copied(sqlite_template, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def sqlite_of_module(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database that the tests of a module share."""
+    return _copied(sqlite_template, tmp_path_factory.mktemp("shared"))
+
+
 def _copied(template: Path, folder: Path) -> Path:
     for ending in ("", ".created"):
         shutil.copy(f"{template}{ending}", folder)

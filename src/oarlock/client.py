@@ -37,6 +37,7 @@ _MAY_COME_BACK = (ConnectionRefusedError, FileNotFoundError, BlockingIOError, Ti
 _UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
 _AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
+_MOST_AT_ONCE = 500  # jobs whose usage is asked for at once: a request line has its bounds
 
 
 class RequestRefused(Exception):
@@ -65,6 +66,30 @@ class Client:
         """Ask when and where a submission would start, without submitting it."""
         return self._call("POST", "/jobs/dry-run", "", written(submission).encode("ascii"))
 
+    def find_file(self, **sums: object) -> Any:
+        """Return the number of an archive that was sent before, by one of its sums; None if there is none."""
+        return self._get("/files", **sums)["file_id"]
+
+    def send_file(self, file: Any, size: int, md5sum: str) -> Any:
+        """Send an archive, from the beginning of an open file; return its number."""
+        host, prefix, token = self._headers()
+        head = (
+            f"PUT {prefix}{API}/files?size={size}&md5sum={md5sum} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+            f"{token}Request-Id: {request_id()}\r\nContent-Type: application/gzip\r\nContent-Length: {size}\r\n\r\n"
+        )
+        for attempt in range(ATTEMPTS):
+            connection = self._connected(RETURN_SECONDS if attempt else CONNECT_SECONDS)
+            try:
+                _send_all(connection, head.encode("ascii"), file)
+                return _decode(*received(connection), changing=True)["file_id"]
+            except (ConnectionError, BrokenResponse):
+                continue
+            except (TimeoutError, NotHttp):
+                break
+            finally:
+                connection.close()
+        raise RequestRefused(f"The server at {self.server} did not take the archive.", kind="NoAnswer", hint=_AGAIN)
+
     def jobs(self, **query: object) -> Any:
         """List jobs: by `ids`, `array`, `user`, `where`, `states`, `since` and `until`; `full=1` for every field."""
         page = self._get("/jobs", **query)
@@ -82,9 +107,10 @@ class Client:
         """List what happened on `nodes`: `since` an instant, or the last ones up to `limit`."""
         return self._get("/events", **query)["events"]
 
-    def usage(self, job_id: int) -> Any:
-        """Return what a job used so far, or in all."""
-        return self._get(f"/jobs/{job_id}/usage")
+    def usage(self, ids: list[int]) -> Any:
+        """Return what jobs used so far, or in all; jobs that do not exist are left out."""
+        slices = [ids[at : at + _MOST_AT_ONCE] for at in range(0, len(ids), _MOST_AT_ONCE)]
+        return [job for part in slices for job in self._get("/usage", ids=",".join(map(str, part)))["jobs"]]
 
     def why(self, job_id: int) -> Any:
         """Return why a job waits."""
@@ -109,6 +135,18 @@ class Client:
     def walltime(self, job_id: int) -> Any:
         """Return the walltime of a job, and its changes."""
         return self._get(f"/jobs/{job_id}/walltime")
+
+    def monitor(self, job_id: int, period: int) -> Any:
+        """Record a running job every so many seconds; 0 ends that."""
+        return self._change("POST", "/jobs/monitor", {"id": job_id, "period": period})
+
+    def monitoring_status(self, job_id: int) -> Any:
+        """Return how far the recording of a job is; asking keeps it going."""
+        return self._get(f"/jobs/{job_id}/monitoring/status")
+
+    def recorded(self, job_id: int) -> Any:
+        """Return what was recorded of a job."""
+        return self._get(f"/jobs/{job_id}/monitoring")
 
     def change_walltime(self, job_id: int, change: dict[str, Any]) -> Any:
         """Request another walltime for a running job."""
@@ -206,14 +244,23 @@ class Client:
         """List the jobs and the states of resources between two instants."""
         return self._get("/gantt", since=since, until=until)
 
-    def session(self, seconds: float = CONNECT_SECONDS) -> tuple[_socket.socket, bytes]:
+    def session(self, seconds: float = CONNECT_SECONDS, *, by_key: bool = False) -> tuple[_socket.socket, bytes]:
         """Open a connection for a session (`oarlock.node.wire.stream`), and what was received on it already.
 
-        `seconds`: how long a server that is away is given to come back.
+        `seconds`: how long a server that is away is given to come back. `by_key`: the client will show the key of a
+        job, and needs no token.
         """
-        host, prefix, token = self._headers()
+        who = "Authorization: JobKey\r\n" if by_key else self._headers()[2]
+        return self._upgraded("/sessions", seconds, who)
+
+    def _upgraded(self, path: str, seconds: float, who: str) -> tuple[_socket.socket, bytes]:
+        """Open a connection that carries frames from now on, and what was received on it already.
+
+        `who` is the header that says who asks.
+        """
+        host, prefix = self._address()
         request = (
-            f"GET {prefix}{API}/sessions HTTP/1.1\r\nHost: {host}\r\n{token}"
+            f"GET {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\n{who}"
             "Connection: Upgrade\r\nUpgrade: oarlock-session\r\n\r\n"
         )
         connection = self._connected(seconds)
@@ -233,28 +280,40 @@ class Client:
 
     def _headers(self) -> tuple[str, str, str]:
         """Return the host, the prefix of addresses, and the header with the token."""
-        if self._url is None:
-            return "localhost", "", ""
-        host, _, _, prefix = self._url
-        return host, prefix, f"Authorization: Bearer {_token()}\r\n"
+        host, prefix = self._address()
+        return host, prefix, "" if self._url is None else f"Authorization: Bearer {_token()}\r\n"
+
+    def _address(self) -> tuple[str, str]:
+        """Return the host and the prefix of addresses."""
+        return ("localhost", "") if self._url is None else (self._url[0], self._url[3])
 
     def _get(self, path: str, **query: object) -> Any:
         words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
         return self._call("GET", f"{path}?{words}" if words else path, "", b"")
+
+    def _download(self, path: str, **query: object) -> bytes:
+        """Return the content of a file that a verb answers with."""
+        words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
+        status, content = self._call_raw("GET", f"{path}?{words}" if words else path, "", b"")
+        if status >= 300:
+            _decode(status, content, changing=False)
+        return content
 
     def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         sent = b"" if body is None else written(body).encode("ascii")
         return self._call(method, path, f"Request-Id: {request_id()}\r\n", sent)
 
     def _call(self, method: str, path: str, headers: str, body: bytes) -> Any:
+        status, answer = self._call_raw(method, path, headers, body)
+        return _decode(status, answer, changing=bool(headers))
+
+    def _call_raw(self, method: str, path: str, headers: str, body: bytes) -> tuple[int, bytes]:
         host, prefix, token = self._headers()
         head = (
             f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        changing = bool(headers)
-        status, answer = self._send_until_answered(head.encode("ascii") + body, changing=changing)
-        return _decode(status, answer, changing=changing)
+        return self._send_until_answered(head.encode("ascii") + body, changing=bool(headers))
 
     def _send_until_answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
         """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
@@ -395,6 +454,18 @@ def _open(family: int, where: Any) -> _socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _send_all(connection: _socket.socket, head: bytes, file: Any) -> None:
+    """Send a head and a file; a server that wants no more of it has said why, which is read next."""
+    connection.settimeout(ANSWER_SECONDS)
+    file.seek(0)
+    try:
+        connection.sendall(head)
+        while data := file.read(1 << 18):
+            connection.sendall(data)
+    except ConnectionError:
+        return
 
 
 def _exchange(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:

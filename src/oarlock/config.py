@@ -17,13 +17,14 @@ from oarlock.settings.job_keys import JobSettings
 from oarlock.settings.kinds import SettingKind
 from oarlock.settings.scheduler_keys import SchedulerSettings
 from oarlock.settings.server_keys import ServerSettings
+from oarlock.settings.staging_keys import StagingSettings
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
 VARIABLE = "OARLOCK_CONF"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SchedulerSettings, JobSettings, ServerSettings):
+class Config(SchedulerSettings, StagingSettings, JobSettings, ServerSettings):
     """All settings, with a default for each; sentences go to the reference page.
 
     Fields of the last base come first: that is the order of the reference page.
@@ -39,7 +40,6 @@ class Key:
     kind: SettingKind[Any]
     default: Any
     says: str
-    waits_for: str  # what will read it, where nothing does yet
 
     def value(self, config: Config) -> Any:
         """Return the value that a configuration has for it."""
@@ -84,16 +84,7 @@ def load(
         ) from problem
     config = Config(**{key.lower(): value for key, value in loaded_file.values.items()})
     _check_together(config, file)
-    return Loaded(config, (*loaded_file.warnings, *_early(file, loaded_file.lines)), file, loaded_file.lines)
-
-
-def _early(file: Path, lines: Mapping[str, int]) -> list[str]:
-    """Return warnings about settings that nothing reads yet."""
-    return [
-        f"{file}, line {line}: {name} has no effect yet: {KEYS[name].waits_for} is not there."
-        for name, line in lines.items()
-        if name in KEYS and KEYS[name].waits_for
-    ]
+    return Loaded(config, tuple(loaded_file.warnings), file, loaded_file.lines)
 
 
 def _check_together(config: Config, file: Path) -> None:

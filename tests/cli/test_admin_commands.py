@@ -85,6 +85,7 @@ def test_a_node_goes_away_at_once_where_no_job_runs(run, server):
     assert sent(server) == [("POST", "/resources/state", {"state": "Absent", "now": False, "nodes": ["node5"]})]
 
 
+@pytest.mark.manual(75)
 def test_a_node_that_goes_away_is_waited_for(run, server):
     server.says(
         ok({"resource_ids": [25], "jobs": [123]}),
@@ -97,6 +98,7 @@ def test_a_node_that_goes_away_is_waited_for(run, server):
     assert [request.path for request in server.requests[1:]] == ["/api/v1/jobs?ids=123"] * 2
 
 
+@pytest.mark.manual(75)
 def test_n_does_not_wait(run, server):
     server.says(ok({"resource_ids": [25], "jobs": [123]}))
     assert run("oarnodesetting", "-n", "-r", "25", "-s", "Dead") == Ran(0, "25 --> Dead\n", "")
@@ -136,6 +138,8 @@ def test_draining_is_a_property(run, server):
 def test_the_highest_value_of_a_property_is_told(run, server):
     server.says(ok({"resources": [{"core": 9}, {"core": 33}, {"core": None}], "jobs": {}}))
     assert run("oarnodesetting", "--last-property-value", "core") == Ran(0, "33\n", "")
+    server.says(ok({"resources": [{"cpuset": "9"}, {"cpuset": "10,42"}, {"cpuset": ""}], "jobs": {}}))
+    assert run("oarnodesetting", "--last-property-value", "cpuset") == Ran(0, "10,42\n", "")
 
 
 @pytest.mark.parametrize(
@@ -328,6 +332,7 @@ def test_queues_are_listed(run, server):
     assert '"active" : false' in run("oarnotify", "-l", "-J").out
 
 
+@pytest.mark.manual(82)
 @pytest.mark.parametrize(
     ("words", "request_", "out"),
     [
@@ -358,6 +363,7 @@ def test_a_queue_that_is_not_there_is_refused(run, server):
     )
 
 
+@pytest.mark.manual(81)
 @pytest.mark.parametrize(("words", "tags"), [((), ["Term"]), (("Scheduling", "Finaud"), ["Scheduling", "Finaud"])])
 def test_oarnotify_sends_tags_and_term_without_any(run, server, words, tags):
     server.says(ok({}), ok({}))

@@ -112,7 +112,7 @@ def test_giving_up_a_job_is_for_administrators(run, server):
         ("oardel", ["-s", "65", "1"], 1, "There is no signal `65`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-s", "0", "1"], 1, "There is no signal `0`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-c", "-s", "1", "1"], 1,
-         "Only one of -c, -s and --force-… can be given.\n  Choose one.\n"),
+         "Only one of -b, -c, -s and --force-… can be given.\n  Choose one.\n"),
         ("oardel", ["--sql", "x", "1"], 1,
          "--sql and job numbers cannot be given together.\n  Give one of them.\n"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from oarlock import __version__
 from oarlock.cli.oarlock import main
 from oarlock.config import KEYS, load
+from tests.canned import ok
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def no_settings_of_this_machine(monkeypatch, tmp_path):
 @pytest.fixture
 def conf(tmp_path):
     path = tmp_path / "oar.conf"
-    path.write_text('SERVER_PORT=7000\nTAKTUK_CMD=taktuk\nCLUSTER_NAME="ada\'s"\nDB_BASE_PASSWD=s3cret\n')
+    path.write_text('SERVER_PORT=7000\nDETACH_JOB_FROM_SERVER=1\nCLUSTER_NAME="ada\'s"\nDB_BASE_PASSWD=s3cret\n')
     path.chmod(0o600)
     return path
 
@@ -45,7 +46,7 @@ def test_config_shows_every_setting_and_where_it_comes_from(capsys, conf):
     assert "SCHEDULER_TIMEOUT=10  # default\n" in shown.out
     assert f"# DB_BASE_PASSWD is set but not shown  # {conf}, line 4\n" in shown.out
     assert "s3cret" not in shown.out
-    assert shown.err.startswith(f"oarlock: {conf}, line 2: TAKTUK_CMD has no effect: ")
+    assert shown.err.startswith(f"oarlock: {conf}, line 2: DETACH_JOB_FROM_SERVER has no effect: ")
 
 
 def test_what_config_shows_is_a_settings_file_that_means_the_same(capsys, conf, tmp_path):
@@ -125,3 +126,12 @@ def test_a_backup_is_of_the_instance_that_commands_speak_to(server, tmp_path, mo
     assert main(["backup", str(tmp_path / "copy")]) == 2
     expected = state if server.startswith("{") else own / "oarlock"
     assert f"There is no database at {expected}/oarlock.db." in capsys.readouterr().err
+
+
+def test_a_token_for_a_node_is_asked_for_and_written_to_a_file(run, server, tmp_path):
+    server.says(ok({"token": "secret"}))
+    ran = run("oarlock", "token", "add", "--node", "desk1", "-o", str(tmp_path / "desk1.token"))
+    assert (ran.code, (tmp_path / "desk1.token").read_text()) == (0, "secret\n")
+    assert server.requests[0].json == {"name": "desk1", "days": 30, "node": "desk1"}
+    ran = run("oarlock", "token", "add", "--node", "desk1", "--save")
+    assert (ran.code, ran.err) == (2, "oarlock: --save is for a token of your own.\n  Write this one with -o FILE.\n")

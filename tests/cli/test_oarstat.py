@@ -160,8 +160,9 @@ def test_a_job_that_does_not_exist_is_an_empty_answer_and_a_hint(run, server):
     hint = "oarstat: There is no job 99999.\n  `oarstat` lists yours.\n"
     assert run("oarstat", "-j", "99999") == Ran(0, "", hint)
     assert run("oarstat", "-u", "nobody") == Ran(0, "", "")
+    assert run("oarstat", "--usage", "-j", "99999") == Ran(0, "", hint)
     server.says(refusal(404, "UnknownJob", "There is no job 99999.", "`oarstat` lists yours."))
-    for option in ("-e", "-p", "--usage"):
+    for option in ("-e", "-p"):
         assert run("oarstat", option, "-j", "99999") == Ran(0, "", hint)
 
 
@@ -238,14 +239,21 @@ BAR = {
 }  # fmt: skip
 
 
+AWAY = {"resource_id": 9, "state": "Dead", "startTime": 1794765000, "stopTime": 1794768198}
+
+
 def test_the_gantt_chart_is_data_by_number_under_the_names_of_oars_tables(run, server):
     alive = {"resource_id": 6, "network_address": "node1", "state": "Alive"}
     dead = {"resource_id": 9, "network_address": "node2", "state": "Dead"}
-    server.says(ok({"jobs": [BAR], "resources": [alive, dead]}))
+    states = [AWAY | {"state": "Suspected", "stopTime": 1794766000}, AWAY | {"startTime": 1794767000}]
+    server.says(ok({"jobs": [BAR], "resources": [alive, dead], "states": states}))
     ran = run("oarstat", "-J", "--gantt", "2026-11-15 18:03:18, 2026-11-15 18:43:18")
     assert server.requests[0].path == "/api/v1/gantt?since=1794765798&until=1794768198"
     told = json.loads(ran.out)
-    assert (told["resources"], told["dead_resources"]) == ({"6": alive, "9": dead}, {"9": dead})
+    assert (told["resources"], told["dead_resources"]) == (
+        {"6": alive, "9": dead},
+        {"9": [[1794765000, 1794766000, "Suspected"], [1794767000, 1794768198, "Dead"]]},
+    )
     assert told["jobs"] == {
         "42": {
             "job_id": 42, "state": "Terminated", "user": "alice", "queue_name": "default", "job_name": None,
@@ -258,14 +266,18 @@ def test_the_gantt_chart_is_data_by_number_under_the_names_of_oars_tables(run, s
 
 def test_the_gantt_chart_for_people_is_by_start_and_names_what_is_away(run, server):
     later = BAR | {"Job_Id": 7, "startTime": 1794766780, "stopTime": 0, "resources": [1, 2]}
-    away = {"resource_id": 9, "network_address": "node2", "state": "Suspected"}
-    server.says(ok({"jobs": [later, BAR], "resources": [away]}))
+    resource = {"resource_id": 9, "network_address": "node2", "state": "Dead"}
+    states = [AWAY, AWAY | {"resource_id": 10}, AWAY | {"resource_id": 99, "stopTime": 1794766000}]
+    server.says(ok({"jobs": [later, BAR], "resources": [resource, resource | {"resource_id": 10}], "states": states}))
     assert run("oarstat", "-g", "2026-11-15, 2026-11-16").out == (
         "Job id    S User     Start               End                 Resources\n"
         "--------- - -------- ------------------- ------------------- --------------------\n"
         "42        T alice    2026-11-15 18:19:30 2026-11-15 18:19:50 6\n"
         "7         T alice    2026-11-15 18:19:40 -                   1,2\n"
-        "node2 9 : Suspected\n"
+        "Node             State     Start               End                 Resources\n"
+        "---------------- --------- ------------------- ------------------- --------------------\n"
+        "node2            Dead      2026-11-15 17:50:00 2026-11-15 18:43:18 9,10\n"
+        "-                Dead      2026-11-15 17:50:00 2026-11-15 18:06:40 99\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -29,6 +30,7 @@ def submitted(run, server, tmp_path):
         sent = request.json
         sent.pop("environment")
         assert sent.pop("initial_request") == " ".join(["oarsub", *words])
+        assert re.fullmatch(rf"{re.escape(os.uname().nodename)}:[0-9]+", sent.pop("submitted_from"))
         assert sent.pop("directory") == str(tmp_path)
         return sent
 
@@ -91,6 +93,7 @@ def test_an_environment_that_is_too_large_is_refused_by_name(run, server):
     assert server.requests == []
 
 
+@pytest.mark.manual(17)
 def test_a_directory_is_the_asked_one_or_this_one_as_the_shell_names_it(run, server, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -158,13 +161,58 @@ def test_a_script_in_an_older_encoding_can_be_scanned(run, server, tmp_path):
     assert server.requests[0].json["script"] == "#!/bin/sh\n# d\ufffdj\ufffd vu\n#OAR -n old\n"
 
 
-def test_a_private_key_is_refused_and_never_sent(run, server, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-i", "absent"], "The key absent cannot be read: No such file or directory."),
+        (["-i", "."], "The key . cannot be read: Is a directory."),
+        (["-i", "large"], "large is no private key: it has more than 16384 bytes."),
+        (["-i", "latin"], "latin is no private key: byte 3 of it is not valid UTF-8."),
+        (
+            ["-i", "key", "--import-job-key-inline", "secret"],
+            "-i and --import-job-key-inline cannot be given",
+        ),
+        (["-e", ""], "-e needs the name of a file."),
+        (["-e", "nowhere/key"], "The key cannot be written to nowhere/key: its folder does not exist."),
+        (["-e", "link"], "The key cannot be written to link: it is a link, and a key is written through none."),
+        (["-i", "key", "-e", "link"], "The key cannot be written to link: it is a link, and a key is written"),
+        (["-e", "."], "The key cannot be written to .: it is a folder."),
+    ],
+)
+def test_what_is_no_key_or_no_place_for_one_is_refused_at_once(run, server, tmp_path, words, says):
     (tmp_path / "key").write_text("-----BEGIN\nsecret\n")
-    for words in (["--import-job-key-inline", "secret1"], ["--import-job-key-inline=secret2"], ["-i", "key"]):
-        ran = run("oarsub", *words, "x")
-        assert (ran.code, ran.out, server.requests) == (1, "", [])
-        assert ran.err.startswith("oarsub: Job keys (")
-        assert "secret" not in ran.err
+    (tmp_path / "large").write_bytes(b"x" * 1_000_000)
+    (tmp_path / "latin").write_bytes(b"ab\xe9")
+    (tmp_path / "link").symlink_to("key")
+    before = sorted(tmp_path.iterdir())
+    ran = run("oarsub", *words, "x")
+    assert (ran.code, server.requests, sorted(tmp_path.iterdir())) == (1, [], before)
+    assert ran.err.startswith(f"oarsub: {says}")
+    assert "secret" not in ran.err + ran.out
+
+
+def test_a_key_is_sent_apart_from_the_words_of_the_command(run, server, tmp_path):
+    (tmp_path / "key").write_text("-----BEGIN X-----\nsecret\n-----END X-----\n")
+    server.says(DONE)
+    ran = run("oarsub", "-i", "key", "--ssh_public_key", "public", "-e", "copy.%jobid%", "x")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "Import job key from file: key")
+    sent = server.requests[0].json
+    assert (sent["import_key"], sent["public_key"]) == ((tmp_path / "key").read_text(), "public")
+    [copy] = tmp_path.glob("copy.*")
+    assert (copy.read_text(), copy.stat().st_mode & 0o777) == ((tmp_path / "key").read_text(), 0o600)
+    assert f"Export job key to file: {copy.name}" in ran.out.splitlines()
+
+
+def test_an_exported_key_takes_the_place_of_a_file_and_of_a_link(run, server, tmp_path):
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "target").write_text("kept")
+    server.says(DONE)
+    assert run("oarsub", "-e", "old", "x").code == 0
+    assert (tmp_path / "old").read_text() == server.requests[0].json["import_key"]
+    (tmp_path / "key.42").symlink_to("target")
+    server.says(DONE)
+    assert run("oarsub", "-k", "-e", "key.%jobid%", "x").code == 0
+    assert ((tmp_path / "target").read_text(), (tmp_path / "key.42").is_symlink()) == ("kept", False)
 
 
 SCRIPT = "#!/bin/sh\n#OAR -l /nodes=2,walltime=1\n#OAR -n 'from script' -t besteffort\n#OAR --project p1\necho\n"
@@ -175,7 +223,7 @@ def test_a_script_is_sent_beside_what_was_typed(run, server, tmp_path):
     server.says(DONE)
     ran = run("oarsub", "-S", "-l", "core=1", "-n", "cli", "-t", "idempotent", "./script.sh", "arg")
     body = server.requests[0].json
-    assert {key: body[key] for key in body if key not in {"environment", "initial_request"}} == {
+    assert {key: body[key] for key in body if key not in {"environment", "initial_request", "submitted_from"}} == {
         "resources": ["core=1"],
         "name": "cli",
         "types": ["idempotent"],
@@ -347,13 +395,6 @@ def test_what_cannot_be_together_is_refused_with_oars_exit_code(run, server, wor
     first, way_out = ran.err.splitlines()
     assert (ran.code, ran.out, first, server.requests) == (code, "", f"oarsub: {told}", [])
     assert way_out.startswith("  Drop ")
-
-
-@pytest.mark.parametrize("words", [["-s", "x.tgz", "y"], ["-k", "y"], ["-e", "key", "y"]])
-def test_what_is_not_here_yet_says_so(run, server, words):
-    ran = run("oarsub", *words)
-    assert (ran.code, ran.out, server.requests) == (1, "", [])
-    assert "not here yet" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.cli.layout.usage import size, usage_blocks
-from oarlock.web.verbs.metrics import UsageView
+from oarlock.web.verbs.usage import UsageView
 
 
 def lines(**fields):
@@ -13,18 +13,24 @@ def lines(**fields):
 
 def test_every_number_stands_beside_what_it_is_a_part_of():
     assert lines(
-        at=5.0, nodes=("n1", "n2"), seconds=600.0, cpus=16, cpu_seconds=1140.0, cpu_seconds_offered=9600.0,
-        memory_own_bytes=3 << 29, memory_cache_bytes=295 << 20, memory_own_peak_bytes=2 << 30,
-        memory_peak_bytes=3 << 30, memory_limit_bytes=16 << 30, read_bytes=12 << 20, written_bytes=0,
+        at=5.0, nodes=("n1", "n2"), seconds=600.0, walltime=3600, cpus=16, cpu_seconds=1140.0,
+        cpu_seconds_offered=9600.0, memory_own_bytes=3 << 29, memory_cache_bytes=295 << 20,
+        memory_own_peak_bytes=2 << 30, memory_peak_bytes=3 << 30, memory_limit_bytes=16 << 30, gpus=2,
+        gpu_seconds=1180.0, gpu_busy_seconds=590.0, read_bytes=12 << 20, written_bytes=0, energy_joules=90_000.0,
+        energy_methods=("rapl",), energy_coverage=0.9, samples=120, coverage=0.98,
     ) == [
         "Job 42: so far, 0:10:00 on 2 nodes",
         "    CPU                  1.9 of 16 cores, 12 % (0:19:00 of 2:40:00)",
         "    Own memory           1.5 GiB of 16.0 GiB, 9 %",
-        "    Page cache           295.0 MiB of 16.0 GiB, 2 %",
         "    Own memory, highest  2.0 GiB of 16.0 GiB, 12 %",
+        "    Page cache           295.0 MiB of 16.0 GiB, 2 %",
         "    With cache, highest  3.0 GiB of 16.0 GiB, 19 %",
+        "    GPUs                 2 GPUs, 50 % busy",
+        "    Time                 0:10:00 of 1:00:00, 17 %",
         "    Read                 12.0 MiB, 20.5 KiB/s",
         "    Written              0 B, 0 B/s",
+        "    Energy               25.0 Wh (rapl, 90 % of the time)",
+        "    Samples              120, 98 % of the time",
     ]  # fmt: skip
 
 
@@ -32,10 +38,14 @@ def test_what_is_not_known_is_a_dash_and_never_a_zero():
     assert lines(final=True, at=5.0, nodes=("n1",), cpu_seconds=61.4) == [
         "Job 42: at its end on 1 node",
         "    CPU                  0:01:01 of CPU time",
+        "    Own memory, mean     -",
         "    Own memory, highest  -",
+        "    Page cache, mean     -",
         "    With cache, highest  -",
+        "    Time                 -",
         "    Read                 -",
         "    Written              -",
+        "    Samples              none",
     ]
 
 

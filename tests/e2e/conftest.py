@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,16 @@ def own(workspace, users):
     with instance(workspace, users[0], f"i{os.getpid()}x{next(_NUMBERS)}n", nodes=1) as made:
         made.serve()
         yield made
+
+
+@pytest.fixture(scope="module")
+def programs(shared_workspace) -> Path:
+    """A folder with both commands, as an installation has them, that every account can enter."""
+    folder = shared_workspace / "bin"
+    folder.mkdir()
+    for name in ("oarsh", "oarcp"):
+        path = folder / name
+        code = f"import sys; from oarlock.cli.{name} import main; sys.exit(main())"
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+        path.chmod(0o755)
+    return folder

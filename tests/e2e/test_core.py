@@ -21,7 +21,7 @@ from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import REQUEST_SECONDS, ServerCore
-from oarlock.settings.choices import NodeTransport
+from oarlock.settings.kinds import NodeTransport
 from oarlock.store.queries import administration, events, jobs, new_jobs, plans, resources, user_records
 from tests import bed
 from tests.bed import needs_root, script, site_directory
@@ -95,6 +95,7 @@ async def site(workspace, user, *, node=NODE, cpus=(0, 1), clock=None, **setting
         bed.remove_roots(node)
 
 
+@pytest.mark.manual(64, 66, 68, 153)
 def test_a_running_job_is_suspended_resumed_signalled_and_killed(workspace, two_users):
     async def story():
         async with site(workspace, two_users[0]) as here:
@@ -118,6 +119,7 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(workspace, two_
     asyncio.run(story())
 
 
+@pytest.mark.manual(173, 191)
 def test_the_sites_scripts_run_after_suspend_and_before_resume(workspace, two_users, scripts):
     state = f"$(cat /sys/fs/cgroup/*/oarlock/{NODE}/*_$1/cgroup.freeze)"
     scripts = {
@@ -207,6 +209,7 @@ def test_a_user_who_kills_all_their_processes_takes_no_node_out(workspace, two_u
     asyncio.run(story())
 
 
+@pytest.mark.manual(121, 162)
 def test_a_node_that_the_sites_check_calls_bad_is_suspected(workspace, two_users, scripts):
     bad = workspace / "bad"
     bad.touch()
@@ -223,6 +226,7 @@ def test_a_node_that_the_sites_check_calls_bad_is_suspected(workspace, two_users
     asyncio.run(story())
 
 
+@pytest.mark.manual(140, 168)
 def test_a_failing_server_epilogue_stops_the_queues_and_jobs_say_why(workspace, two_users, scripts):
     epilogue = scripts / "epilogue"
     epilogue.write_text(f"#!/bin/sh\necho $1 >> {workspace}/ended\nexit 1\n")
@@ -275,6 +279,7 @@ def test_a_wrong_path_stops_the_queues_and_suspects_nobody(workspace, two_users,
     asyncio.run(story())
 
 
+@pytest.mark.manual(141, 168)
 def test_a_prologue_holds_a_job_or_stops_the_queues(workspace, two_users, scripts):
     path = Path(script(scripts / "prologue", "exit 3"))
 
@@ -357,6 +362,7 @@ def test_questions_are_answered_before_and_after_a_submission(workspace, two_use
     asyncio.run(story())
 
 
+@pytest.mark.manual(166)
 def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users, scripts, monkeypatch):
     monkeypatch.setattr("oarlock.server.core.ALERT_SECONDS", 0.1)
     broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
@@ -374,6 +380,25 @@ def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users,
     assert f"SERVER_PROLOGUE_EXIT_CODE_ERROR (job {job})" in post.mails[0]
     assert "the licence server is away" in post.mails[0]
     assert "All queues were stopped" in post.mails[0]
+
+
+@pytest.mark.manual(143, 166)
+def test_a_mail_about_trouble_that_cannot_be_sent_is_an_event(workspace, two_users, scripts, monkeypatch):
+    monkeypatch.setattr("oarlock.server.core.ALERT_SECONDS", 0.1)
+    broken = Path(script(scripts / "prologue", "exit 3"))
+
+    async def story():
+        told = {"mail_smtp_server": "127.0.0.1:9", "mail_recipient": ("root@lab.org",)}
+        async with site(workspace, two_users[0], server_prologue_exec_file=broken, **told) as here:
+            await here.submit("true")
+            kinds = {EventType.MAIL_NOTIFICATION_ERROR}
+            async with asyncio.timeout(40):
+                while not (rows := await here.core.read(lambda tx: events.after(tx, 0, kinds, most=1))):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            return rows[0].event
+
+    event = asyncio.run(story())
+    assert (event.job, "root@lab.org could not be sent" in event.description) == (None, True), event
 
 
 def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(workspace, two_users):

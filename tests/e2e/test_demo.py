@@ -2,10 +2,14 @@
 
 import contextlib
 import os
+import pty
 import pwd
+import select
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -38,6 +42,71 @@ def test_the_tour_ends_well_and_shows_every_kind_of_job(two_users, taken_port):
     shown = [line[32:].strip() for line in lines[2:-1]]
     assert len(shown) == 14
     assert shown.count("the copy of job 1") == 1  # where in the list depends on when it was made
+
+
+@contextlib.contextmanager
+def in_terminal(*words):
+    """Run Python in a terminal; return the process, and the end where one reads and types."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, *words], env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "dumb"},
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        yield process, master
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def shown_until(master, text, *, seconds=100):
+    """Read until a text appears, or to the end; return everything that appeared."""
+    shown, end = b"", time.monotonic() + seconds
+    while text not in shown and time.monotonic() < end:
+        if select.select([master], [], [], 1)[0]:
+            try:
+                shown += os.read(master, 1 << 16)
+            except OSError:  # EIO: the other end is closed
+                break
+    return shown.decode(errors="replace").replace("\r", "")
+
+
+def test_a_shell_and_oarsh_to_a_second_node_are_shown_in_a_terminal(shop, users):
+    socket, home = shop.state / "server.sock", shop.home
+    place = f"ShellPlace(Path('{socket}'), '{users[0]}', Path('{home}'), {tuple(shop.nodes)})"
+    code = f"from pathlib import Path; from oarlock.cli.subcommands.demo_shell import *; show_shell({place}, print)"
+    with in_terminal("-c", code) as (process, master):
+        shown = shown_until(master, b"no key, no ssh.")
+        assert process.wait(timeout=30) == 0, shown
+    assert f"via the node {shop.nodes[0]}\n" in shown
+    assert f"/run/{shop.nodes[1]}\n" in shown
+    assert shown.index(f"\n{users[0]}\njob ") < shown.index("Disconnected from OAR job")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(150)
+def test_the_tour_in_a_terminal_ends_with_a_shell_on_two_nodes(two_users):
+    with in_terminal("-m", "oarlock", "demo", "--tour", "--user", two_users[1]) as (process, master):
+        shown = shown_until(master, b"no key, no ssh.")
+        assert process.wait(timeout=30) == 0, shown
+    *_, session = shown.partition("what follows is typed into its shell.")
+    assert "Connect to OAR job 15 via the node node1\n" in session
+    assert f"{two_users[1]}\njob 15\n" in session
+    assert "/run/node2\n" in session
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(150)
+def test_in_a_terminal_the_demonstration_hands_over_a_shell(two_users):
+    with in_terminal("-m", "oarlock", "demo", "--user", two_users[1]) as (process, master):
+        shown = shown_until(master, b"Connect to OAR job")
+        assert "Your turn: a shell in a job on node1 and node2." in shown
+        os.write(master, b"oarsh node2 'dirname $OARSH_SOCKET'; exit\n")
+        assert "/run/node2\n" in shown_until(master, b"press Ctrl-C")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) in (0, 130)
 
 
 def test_root_lends_an_account_of_its_own_though_there_are_people(two_users, monkeypatch):

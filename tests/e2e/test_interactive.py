@@ -46,6 +46,7 @@ def _until_over(site: Instance, job: int) -> None:
     site.until(lambda: site.job(job).state in {JobState.TERMINATED, JobState.ERROR})
 
 
+@pytest.mark.manual(2, 187)
 def test_an_interactive_job_is_a_shell_on_its_node_and_ends_with_it(shop, users):
     with terminal(shop, users[0], "-I", "-l", CORE) as shell:
         shown = shell.until("Connect to OAR job ").decode()
@@ -121,6 +122,7 @@ def test_vi_is_drawn_on_the_whole_terminal_and_left(shop, users):
     assert (shop.home / "written").read_text() == "grüße\n"
 
 
+@pytest.mark.manual(3)
 def test_another_shell_joins_the_job_and_does_not_end_it(shop, users):
     with terminal(shop, users[0], "-I", "-l", CORE) as first:
         job = _shell(first)
@@ -153,6 +155,7 @@ def test_a_shell_in_a_batch_job_is_no_part_of_its_end(shop, users):
     assert (shop.story(job), shop.job(job).exit_code) == (NORMAL, 4 << 8)
 
 
+@pytest.mark.manual(4)
 def test_a_job_that_cannot_be_entered_is_refused_with_its_state_or_owner(shop, users):
     over = job_of(piped(shop, users[0], "-l", CORE, "true")[1].encode())
     noop = job_of(piped(shop, users[0], "-l", CORE, "-t", "noop")[1].encode())
@@ -170,6 +173,7 @@ def test_a_job_that_cannot_be_entered_is_refused_with_its_state_or_owner(shop, u
     shop.delete(noop, runs)
 
 
+@pytest.mark.manual(34)
 def test_a_waiting_client_shows_the_start_and_ctrl_c_deletes_the_job(shop, users):
     with _occupied(shop, users[0]), terminal(shop, users[0], "-I", "-l", CORE) as waiting:
         job = job_of(waiting.until("Interactive mode: waiting...\r\n"))
@@ -181,6 +185,7 @@ def test_a_waiting_client_shows_the_start_and_ctrl_c_deletes_the_job(shop, users
     assert (shop.story(job), "CANNOT_NOTIFY_OARSUB" in shop.events(job)) == (["Waiting", "Error"], False)
 
 
+@pytest.mark.manual(134)
 def test_a_client_that_vanishes_while_it_waits_takes_its_job_along(shop, users):
     with _occupied(shop, users[0]), terminal(shop, users[0], "-I", "-l", CORE) as waiting:
         job = job_of(waiting.until("Start prediction"))
@@ -215,10 +220,10 @@ def test_shell_and_client_outlive_the_server_and_nothing_is_lost(own, users):
         shell.type("for i in $(seq 100000 120000); do echo $i; [ -e go ] || sleep 0.01; done; echo all $((1 + 1))\r")
         shell.until("100050")
         own.kill()
-        shell.until("The server is away")
+        before = shell.until("The server is away")
         (own.home / "go").touch()
         own.start()
-        text = shell.until("all 2")
+        text = before + shell.until("all 2")
         numbers = re.findall(rb"(?m)^([0-9]{6})\r$", text)
         assert numbers == [b"%d" % number for number in range(100051, 120001)]
         shell.type("exit 5\r")

@@ -17,10 +17,14 @@ def front(workspace, two_users):
         yield made
 
 
+@pytest.mark.manual(21, 198)
 def test_the_owners_program_is_told_of_the_start_and_the_end(front, two_users):
     told = front.home / "told"
     program = script(front.home / "tell", f'(id -un; printf "<%s>" "$@"; echo) >> {told}')
     job = front.submit("true", name="fit $(x)", notify=f"exec:{program} -v 'a b'")
+    begun = front.home / "begun"
+    chosen = script(front.home / "tell beginnings", f'echo "$1 $2 $4" >> {begun}')
+    second = front.submit("true", notify=f"[START]exec:'{chosen}' about")
     front.start()
     front.until(lambda: front.all_over() and told.exists() and told.read_text().count("\n") == 4)
     who, start, _, end = told.read_text().splitlines()
@@ -28,6 +32,8 @@ def test_the_owners_program_is_told_of_the_start_and_the_end(front, two_users):
     assert start == f"<-v><a b><{job}><fit $(x)><START><its command runs on {front.nodes[0]}>"
     assert end == f"<-v><a b><{job}><fit $(x)><END><everything is cleaned>"
     assert "USER_EXEC_NOTIFICATION_ERROR" not in front.events(job)
+    front.until(lambda: not front.unsent())
+    assert begun.read_text() == f"about {second} START\n"
 
 
 def test_a_program_that_is_not_there_is_an_event_and_no_harm_to_the_job(front):

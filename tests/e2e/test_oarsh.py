@@ -3,7 +3,6 @@
 import os
 import pwd
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,19 +26,6 @@ def running(shop, users):
     shop.delete(job)
 
 
-@pytest.fixture(scope="module")
-def programs(shared_workspace) -> Path:
-    """A folder with both commands, as an installation has them, that every account can enter."""
-    folder = shared_workspace / "bin"
-    folder.mkdir()
-    for name in ("oarsh", "oarcp"):
-        path = folder / name
-        code = f"import sys; from oarlock.cli.{name} import main; sys.exit(main())"
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
-        path.chmod(0o755)
-    return folder
-
-
 def run(
     site: Instance, user: str, programs: Path, *words: str, job: object = "", stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
@@ -54,6 +40,7 @@ def run(
     )  # fmt: skip
 
 
+@pytest.mark.manual(89, 90)
 def test_a_command_runs_on_the_node_in_the_jobs_group(shop, users, programs, running):
     shows = ["id -un; cat; echo $OAR_JOB_ID; cat /proc/self/cgroup", ";", "exit", "3"]
     ran = run(shop, users[0], programs, "oarsh", shop.nodes[1], *shows, job=running, stdin=b"in\n")
@@ -85,6 +72,9 @@ def test_files_are_copied_both_ways(shop, users, programs, running):
         (["elsewhere", "true"], 6, "elsewhere is not a node of job"),
         ([], 7, "oarsh needs the name of a node."),
         (["-Z", "x"], 7, "unknown option -Z"),
+        (["", "true"], 7, "oarsh needs the name of a node."),
+        (["x", "echo \udcff"], 7, "`echo \\udcff` is not valid UTF-8."),
+        (["x", *["y" * 100_000] * 6], 7, "The command is too long: 6"),
     ],
 )
 def test_what_cannot_be_is_refused_with_oars_numbers(shop, users, programs, running, words, code, says):
@@ -112,6 +102,7 @@ def test_what_oarsh_started_ends_with_the_job(shop, users, programs):
     shop.until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.manual(91)
 @pytest.mark.parametrize(
     ("words", "host", "command", "terminal"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.client import Client
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
@@ -44,6 +45,7 @@ def running(shop, users):
     shop.delete(job)
 
 
+@pytest.mark.manual(87, 88)
 def test_a_job_runs_commands_on_its_other_node(shop, users):
     script = """
         echo in | oarsh {0} 'cat; id -un; echo $OAR_JOB_ID; grep -o "/[^/]*/[^/]*$" /proc/self/cgroup | tail -1
@@ -61,6 +63,14 @@ def test_a_job_runs_commands_on_its_other_node(shop, users):
     assert output == ["in", users[0], str(job), group, "7", "6", "from there", "copied", first, second], errors
     assert errors.startswith("bad\n")
     assert f"elsewhere is not a node of job {job}." in errors
+
+
+def test_what_oarsh_starts_counts_in_the_cpu_time_of_the_job(shop, users):
+    busy = "timeout 2 sh -c 'while :; do :; done'"
+    jobs = [submitted(shop, users[0], f'oarsh {shop.nodes[1]} "{what}"') for what in (busy, "true")]
+    shop.until(lambda: {shop.job(job).state for job in jobs} == {JobState.TERMINATED})
+    used = {row["job_id"]: row["cpu_seconds"] for row in Client(str(shop.state / "server.sock")).usage(jobs)}
+    assert used[jobs[0]] > used[jobs[1]] + 0.3  # of two seconds, on a machine that others use, too
 
 
 def test_megabytes_pass_whole_both_ways_between_nodes(shop, users):
@@ -89,7 +99,7 @@ def test_a_node_opens_no_job_that_is_not_on_it(shop, users, running):
 def test_nobody_but_root_can_write_the_commands(shop, running):
     assert shop.job(running).state is JobState.RUNNING
     folder = shop.state / "run" / shop.nodes[0] / "bin"
-    assert sorted(path.name for path in folder.iterdir()) == ["oarcp", "oarprint", "oarsh"]
+    assert sorted(path.name for path in folder.iterdir()) == [".path", "oarcp", "oarprint", "oarsh"]
     assert {(path.stat().st_uid, path.stat().st_mode & 0o022) for path in (folder, *folder.iterdir())} == {(0, 0)}
 
 
@@ -117,11 +127,21 @@ def started_process(site: Instance, job: int) -> Path:
     return Path("/proc") / written.read_text().strip()
 
 
-def test_the_shell_of_an_interactive_job_finds_the_commands(shop, users):
-    with terminal(shop, users[0], "-I", "-l", BOTH) as shell:
+@pytest.mark.parametrize("shell_of", ["users", "two_users"], ids=["bash", "sh"])
+def test_the_shell_of_an_interactive_job_finds_the_commands(shop, request, shell_of):
+    user = request.getfixturevalue(shell_of)[0]
+    with terminal(shop, user, "-I", "-l", BOTH) as shell:
         shell.until("$ ")
         shell.type(f"oarsh {shop.nodes[1]} echo th''ere; exit\n")
         shell.until("there")
+
+
+def test_a_shell_that_reads_stdin_finds_the_commands_after_a_profile(shop, users):
+    (shop.home / ".bash_profile").write_text("PATH=/usr/bin:/bin\n")
+    asked = b"type -t oarsh oarcp oarprint\nnosuchword\nexit 3\n"
+    code, out, err = piped(shop, users[0], "-I", "-l", BOTH, stdin=asked)
+    (shop.home / ".bash_profile").unlink()
+    assert (code, out.split().count("file"), "line 2: nosuchword" in err) == (0, 3, True), (out, err)
 
 
 def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
@@ -141,15 +161,18 @@ def test_a_command_goes_on_while_the_server_is_killed_and_started(own, users):
     assert (own.home / f"OAR.{job}.stdout").read_text() == "over\n5\n", errors
 
 
+@pytest.mark.manual(87, 89)
 @pytest.mark.component("sshd")
 @pytest.mark.component("ip")
 def test_nodes_behind_sshd_that_do_not_reach_each_other_run_commands(workspace, users):
-    with cluster(workspace, users[0], ("", "")) as site:
-        job = site.submit(f"echo in | oarsh {site.nodes[1]} 'cat; hostname; exit 4'; echo $?", BOTH)
+    with cluster(workspace, users[0], ("", "", "")) as site:
+        _, second, third = site.nodes
+        chain = f"echo in | oarsh {second} 'cat; hostname; oarsh -n {third} hostname; exit 4'; echo $?"
+        job = site.submit(chain, "/network_address=3/core=1,walltime=1")
         site.start()
         site.until(site.all_over)
         errors = (site.home / f"OAR.{job}.stderr").read_text()
-        assert (site.home / f"OAR.{job}.stdout").read_text().split() == ["in", site.nodes[1], "4"], errors
+        assert (site.home / f"OAR.{job}.stdout").read_text().split() == ["in", second, third, "4"], errors
 
 
 @pytest.mark.component("mpirun")

@@ -19,8 +19,8 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import JobState
 from oarlock.node.attempt import spool
 from oarlock.node.wire.messages import EXITED, Report, sign_report
-from oarlock.server.http import descriptors
 from oarlock.server.nodes.fleet import InstanceIdentity
+from oarlock.server.reserves import MOST
 from oarlock.store.engine import facts
 from oarlock.store.queries import attempts, events
 from tests.bed import needs_root
@@ -52,6 +52,7 @@ def test_an_array_fills_the_cluster_and_every_member_runs_once(site):
     assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{site.nodes[0]}/{site.user}_*")) == []
 
 
+@pytest.mark.manual(44, 189)
 def test_a_job_on_two_nodes_waits_for_another_and_cleans_both(site):
     first = site.submit("sleep 0.5; echo first >> order")
     both = site.submit(
@@ -64,6 +65,7 @@ def test_a_job_on_two_nodes_waits_for_another_and_cleans_both(site):
     assert site.story(both) == NORMAL
 
 
+@pytest.mark.manual(135)
 def test_the_walltime_ends_a_job_with_all_it_started(site):
     job = site.submit("sleep 600 & setsid sleep 600 & sleep 600", "/core=1,walltime=0:0:2")
     site.start()
@@ -123,7 +125,7 @@ def test_jobs_do_not_inherit_the_servers_limit_of_descriptors(site):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     site.until(site.all_over)
-    assert resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE) == (min(hard, descriptors.MOST), hard)
+    assert resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE) == (min(hard, MOST), hard)
     assert (site.job(job).exit_code, int((site.home / "limit").read_text())) == (0, soft - 1)
 
 

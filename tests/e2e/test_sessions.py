@@ -198,6 +198,7 @@ def test_a_shell_is_reached_over_the_network_with_a_token(shop, users, running):
     assert (code, "token is not known" in err) == (8, True)
 
 
+@pytest.mark.manual(203)
 def test_the_shell_of_a_cosystem_job_is_on_its_frontend(shop, users):
     code, out, err = piped(
         shop, users[0], "-I", "-t", "cosystem", "-l", "/core=1,walltime=1", stdin=b"cat /proc/self/cgroup; pwd\n"

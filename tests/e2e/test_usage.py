@@ -11,8 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+import h5py
 import pytest
 
+from oarlock.client import Client, RequestRefused
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance, instance
 
@@ -90,11 +92,40 @@ def test_a_busy_job_is_seen_while_it_runs_and_its_series_vanish_with_it(site):
     assert 60e6 < used["memory_own_bytes"] <= used["memory_own_peak_bytes"] < 120e6
     assert used["memory_own_bytes"] + used["memory_cache_bytes"] <= used["memory_bytes"]
     assert re.search(r"CPU +\d\.\d of 1 core, \d+ %", _oarstat(site, "-j", str(job), "--usage"))
+    _look_at_samples(site, job)
     _run(site, "oardel", str(job))
     site.until(site.all_over)
     assert f'"{job}"' not in _metrics(site)
     over = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
     assert (over["final"], over["cpus"], over["memory_own_peak_bytes"] > 60e6) == (True, 1, True)
+
+
+def _look_at_samples(site: Instance, job: int) -> None:
+    """Its curve says one core, its file has what `--usage` says, and nobody else can read either."""
+    site.until(lambda: _curve(site, job) != [])
+    file = site.home / "samples.h5"
+    _run(site, "oarlock", "samples", str(job), "-o", str(file))
+    with h5py.File(file) as opened:
+        group = opened[f"job_{job}"]
+        seconds = group["cpu"]["cpu_seconds_total"]
+        assert (group.attrs["owner"], json.loads(group.attrs["nodes"])) == (site.user, site.nodes[:1])
+        assert seconds.tolist() == sorted(seconds)
+        assert group["memory"]["memory_anonymous_bytes"].max() > 60e6
+    assert all(0.2 < rate < 1.1 for rate in _curve(site, job))
+    assert "cpu_seconds_total" in _run(site, "oarlock", "samples", str(job))
+    assert (site.state / "samples").stat().st_mode & 0o777 == 0o700
+
+
+def _curve(site: Instance, job: int) -> list[float]:
+    """The cores that it kept busy, from sample to sample; empty while there are fewer than three."""
+    try:
+        series = Client(str(site.state / "server.sock"))._get(f"/jobs/{job}/series", metrics="cpu_seconds_total")[
+            "series"
+        ]
+    except RequestRefused:  # nothing was logged yet
+        return []
+    rates = [point[2] for curve in series for point in curve["points"] if point[2] is not None]
+    return rates if len(rates) >= 2 else []
 
 
 def test_a_job_that_fills_the_page_cache_is_not_charged_with_it_as_its_own(site):

@@ -54,17 +54,20 @@ class Site(Instance):
     def _add(self, tx: Any, cores: int) -> None:
         for name, kind in (("host", str), ("core", int), ("mem", int), ("cputype", str)):
             properties.add(tx, name, kind)
-        rows = [
+        resources.add(tx, self._rows(), at=int(time.time()))
+        tx.info.setdefault("next ids", {})[jobs_table.c.job_id] = FIRST_JOB - 1
+        before = Job(id=0, state=JobState.ERROR, user=self.user, queue="default", directory="/", submitted=1, stop=1)
+        new_jobs.add(tx, [new_jobs.NewJob(before, requests.parse(["/core=1,walltime=1"]))])
+
+    def _rows(self) -> list[dict[str, object]]:
+        """Return the resources of the cluster."""
+        return [
             {
                 "network_address": name, "host": name, "cpuset": core, "core": 8 * at + core + 1,
                 "cpu": 2 * at + core // 4 + 1, "mem": _MEMORY[at + 1], "cputype": "epyc" if at > 1 else "xeon",
             }
             for at, name in enumerate(self.nodes) for core in range(8)
         ]  # fmt: skip
-        resources.add(tx, rows, at=int(time.time()))
-        tx.info.setdefault("next ids", {})[jobs_table.c.job_id] = FIRST_JOB - 1
-        before = Job(id=0, state=JobState.ERROR, user=self.user, queue="default", directory="/", submitted=1, stop=1)
-        new_jobs.add(tx, [new_jobs.NewJob(before, requests.parse(["/core=1,walltime=1"]))])
 
     def run(self, user: str, command: str, *words: str, stdin: str = "", **variables: str) -> Ran:
         """Run a command as somebody."""
@@ -107,10 +110,10 @@ def names() -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def site(address: str = "") -> Iterator[Site]:
+def site(address: str = "", *, kind: type[Site] = Site, nodes: int = 4) -> Iterator[Any]:
     """Start an instance, and end it with everything that it left."""
     with bed.open_directory() as workspace, bed.accounts(names=names()) as users:
-        made = Site(workspace, users, [f"g{os.getpid()}n{n}" for n in range(1, 5)], address)
+        made = kind(workspace, users, [f"g{os.getpid()}n{n}" for n in range(1, nodes + 1)], address)
         try:
             made.start()
             made.until_answers()

@@ -8,6 +8,8 @@ from tests.golden.live import Ran, Site
 from tests.golden.records import Record, comparable, record
 
 _OF_JOBS = ("oarsub", "oarstat", "oardel", "oarhold", "oarresume", "oarwalltime")
+_NAMES_A_JOB = ("-a", "-C", "--resubmit")
+"""Options of `oarsub` behind which the number of a job stands."""
 _JOB = re.compile(r"^OAR_JOB_ID=(\d+)$", re.MULTILINE)
 
 
@@ -44,7 +46,11 @@ class Play:
     def one(self, told: Record, without: tuple[int, ...]) -> Ran:
         """Run one recorded command."""
         of_jobs = told.words[0] in _OF_JOBS
-        words = [self._ours(word, of_jobs=of_jobs) for word in told.words]
+        before = ["", *told.words]
+        words = [
+            self._ours(word, of_jobs=of_jobs and (told.words[0] != "oarsub" or option in _NAMES_A_JOB))
+            for option, word in zip(before, told.words, strict=False)
+        ]
         ran = self.site.run(told.user, words[0], *words[1:])
         made = [int(number) for number in _JOB.findall(ran.out)]
         self.numbers.update(zip(map(int, _JOB.findall(told.out)), made, strict=False))
@@ -58,6 +64,7 @@ class Play:
         """Put our job numbers, hosts and accounts into a word of a recorded command."""
         if of_jobs and word.isdecimal() and int(word) in self.numbers:
             return str(self.numbers[int(word)])
+        word = re.sub(r"^inner=(\d+)$", lambda found: f"inner={self.numbers.get(int(found[1]), found[1])}", word)
         word = re.sub(r"\bnode([1-4])\b", lambda found: self.site.nodes[int(found[1]) - 1], word)
         return self.site.users.get(word, word)
 

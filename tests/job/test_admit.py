@@ -22,6 +22,7 @@ def submitter(tx: Tx) -> Submitter:
     return Submitter(tx)
 
 
+@pytest.mark.manual(117)
 def test_a_refusal_names_the_rule_and_its_file(submitter: Submitter):
     with pytest.raises(RefusedByRule) as refusal:
         submitter.submit(queue="admin")
@@ -167,6 +168,7 @@ def test_what_a_python_rule_answers_is_read_like_anything_a_user_sends(with_pyth
         with_python(lambda asked: RuleResult({**asked["job"], **answer})).submit()
 
 
+@pytest.mark.manual(117)
 def test_a_python_rule_that_fails_refuses_the_job(with_python):
     def fail(_):
         raise RuleFailed("ZeroDivisionError (line 3).")

@@ -51,8 +51,6 @@ REFUSED = {
     "bad_walltime_zero": submission_errors.BadDuration,
     "sub_anterior_unknown": submission_errors.UnknownDependency,
     "sub_deadline_past": submission_errors.BadType,
-    # A type of later versions that nothing here would follow.
-    "sub_state_permissive": submission_errors.RefusedByRule,
 }
 NOT_A_SUBMISSION = {
     *("bad_connect", "bad_connect_unknown", "bad_cwd"),  # other verbs, and a shell's own directory

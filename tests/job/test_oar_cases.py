@@ -67,8 +67,10 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
     now, known = given["now"], site(dead_switch_time=given.get("DEAD_SWITCH_TIME", 0))
     told: dict[str, Any] = {}
     if "resource" in given:
-        ids = add_nodes(tx, ["node"])
-        resources.set_state(tx, ids, ResourceState(given["resource"]["state"]), at=given["resource"]["state_since"])
+        about, ids = given["resource"], add_nodes(tx, ["node"])
+        resources.set_state(tx, ids, ResourceState(about["state"]), at=about.get("state_since", 0))
+        known_ones = {name: about[name] for name in ("desktop_computing", "expiry_date") if name in about}
+        resources.set_properties(tx, ids, known_ones, at=0)
     else:
         about = given["job"]
         job = job_in(tx, JobState(about["state"]), walltime=about.get("walltime", 3600))
@@ -98,7 +100,6 @@ def resource_next_state(tx: Tx, given: dict[str, Any], expected: dict[str, Any])
 
 CHECKS = {check.__name__: check for check in (event_check, watchdog, resource_next_state)}
 AGAINST = {
-    "test_sarko_expired_resources": "desktop computing is not supported, as the manual itself advises",
     "test_sarko_job_to_checkpoint": "nodes send the checkpoint signal by themselves; tests/node looks at it",
 }
 MORE = [

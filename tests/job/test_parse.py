@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from oarlock.config import Config
 from oarlock.job.admission.parse import allow, read, written
-from oarlock.job.admission.payload import SubmissionPayload, from_fields
-from oarlock.job.admission.size_limits import ARRAY_MEMBERS
+from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload, from_fields
 from oarlock.lang.request import parse
 from oarlock.model import errors, submission_errors
 from oarlock.model.job import JobKind
@@ -30,13 +29,14 @@ def test_a_whole_submission_is_read():
         "after": [7, 8, 7], "hold": True, "checkpoint": 60, "signal": 10,
         "notify": "[END,ERROR]exec:/bin/tell me", "directory": "/home/ada", "environment": {"B": "2\n", "A": "1"},
         "stdout": "o.%jobid%", "stderr": "/tmp/e", "array": ["1 2", "x"], "use_key": True, "initial_request": "oarsub",
+        "submitted_from": "login1:4711",
     }  # fmt: skip
     assert taken(body) == Submission(
         user="ada", groups=("users",), request=parse(["nodes=2,walltime=1", "/nodes=1"], where="mem > 4"),
         queue="night", command="./run", name="a b", project="p", types=("besteffort", "inner=4"), after=(7, 8),
         hold=True, checkpoint=60, checkpoint_signal=10, notify="[END,ERROR]exec:/bin/tell me", directory="/home/ada",
         environment='{"A": "1", "B": "2\\n"}', stdout="o.%jobid%", stderr="/tmp/e", array=("1 2", "x"), use_key=True,
-        initial_request="oarsub",
+        initial_request="oarsub", submitted_from="login1:4711",
     )  # fmt: skip
 
 

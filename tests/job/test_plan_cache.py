@@ -13,6 +13,7 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.limits import Maintenance
+from oarlock.model.resource import ResourceOrder
 from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, new_jobs, plans
@@ -108,3 +109,15 @@ def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):
     empty = schedule.only_changes(structs.replace(decision, predictions=(), gone=None), whole)
     schedule.apply(tx, site, empty, {}, now=NOW)
     assert (set(empty.gone or ()), plans.read(tx)) == (set(whole), {})
+
+
+@pytest.mark.parametrize(("order", "later", "same"), [("", 59, True), ("", 60, False), ("last_job_date", 1, False)])
+def test_the_end_of_a_job_makes_another_table_once_a_minute(tx: Tx, order: str, later: int, same: bool):
+    how = structs.replace(HOW, order=(ResourceOrder(order), *HOW.order)) if order else HOW
+    kept = CachedPlanner(how, karma_window=CONFIG.karma_window)
+    before = kept.read(tx, now=NOW).snapshot.resources
+    tx.exec_driver_sql(f"UPDATE resources SET last_job_date = {NOW} WHERE network_address = 'n0'")
+    after = kept.read(tx, now=NOW + later).snapshot.resources
+    assert (after is before, NOW in after.columns["last_job_date"]) == (same, not same)
+    tx.exec_driver_sql("UPDATE resources SET state = 'Absent' WHERE network_address = 'n0'")
+    assert "Absent" in kept.read(tx, now=NOW + later).snapshot.resources.columns["state"]

@@ -1,5 +1,7 @@
 """The reactor by itself: what it says is due, by the clocks that it is told."""
 
+import pytest
+
 from oarlock.config import Config
 from oarlock.job.reactor.passes import LONGEST_PAUSE
 from oarlock.job.reactor.reactor import Reactor
@@ -40,6 +42,7 @@ def test_a_periodic_step_that_is_requested_while_it_runs_is_repeated():
     assert (it.due(at(12)), it.due(at(13))) == ([], [Periodic.WATCH])
 
 
+@pytest.mark.manual(178)
 def test_launches_follow_the_reports_that_came_before_them():
     it, report = reactor(), NotificationSent(1)
     it.receive(report)

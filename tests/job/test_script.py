@@ -21,6 +21,7 @@ echo hello
 """
 
 
+@pytest.mark.manual(9)
 def test_every_option_of_a_script_is_followed():
     assert apply_directives(SubmissionPayload(script=SCRIPT, command="./s")).payload == SubmissionPayload(
         script=SCRIPT, command="./s", resources=["nodes=2,walltime=1"], name="scanned", project="proj",
@@ -72,8 +73,9 @@ def test_what_is_no_script_is_not_searched():
     [
         ("-J", "-J has no place in a script"),
         ("--resubmit=4", "--resubmit has no place in a script"),
-        ("-s x.tgz", "-s is not here yet"),
-        ("-e key", "-e is not here yet"),
+        ("--stagein-md5sum 00", "--stagein-md5sum has no place in a script"),
+        ("-e key", "-e has no place in a script"),
+        ("-i key", "-i has no place in a script"),
         ("-l nodes=1 ./prog", "unrecognized arguments: ./prog"),
     ],
 )

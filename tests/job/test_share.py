@@ -23,5 +23,10 @@ def test_the_processes_of_all_jobs_of_a_node_stay_below_what_it_allows(counts, t
     assert sum(processes(count, size, together) for count in counts) < together
 
 
+def test_a_job_has_all_threads_of_its_cores():
+    mine = [Resource(number, {"cpuset": cpus}) for number, cpus in enumerate(["0,32", "1-2", 5, None])]
+    assert limits(mine, NodeCapacity(4, None), Config()).cpus == (0, 1, 2, 5, 32)
+
+
 def test_a_job_has_at_most_16384_processes_and_enough_for_a_shell():
     assert (processes(1, 1, 3_145_728), processes(1, 256, 3_000)) == (16_384, 64)

@@ -24,18 +24,19 @@ def submitter(tx: Tx) -> Submitter:
     return Submitter(tx)
 
 
+@pytest.mark.manual(1, 18, 19)
 def test_a_job_is_stored_as_it_was_asked_for(submitter: Submitter):
     [job] = submitter.submit(
         resources=["/nodes=2/core=3,walltime=0:10", "core=1"], properties="mem = 64", command="./run", name="n",
         project="p", types=["idempotent"], checkpoint=60, signal=10, notify="mail:a@b", directory="/home/alice",
-        environment={"A": "1"}, initial_request="oarsub …",
+        environment={"A": "1"}, initial_request="oarsub …", submitted_from="login1:4711",
     )  # fmt: skip
     assert jobs.get(submitter.tx, job.id) == job == Job(
         id=job.id, array_id=job.id, state=JobState.WAITING, user="alice", queue="default", name="n", project="p",
         types=("idempotent",), command="./run", directory="/home/alice", environment='{"A": "1"}',
         properties="(mem = 64 AND desktop_computing = 'NO') AND drain = 'NO'",
         stdout="OAR.n.%jobid%.stdout", stderr="OAR.n.%jobid%.stderr", notify="mail:a@b", submitted=NOW,
-        message="R=6,W=0:10:0,J=B,N=n,P=p,T=idempotent", initial_request="oarsub …",
+        message="R=6,W=0:10:0,J=B,N=n,P=p,T=idempotent", initial_request="oarsub …", info="login1:4711",
         checkpoint=60, checkpoint_signal=10, uid=1001,
     )  # fmt: skip
     assert rows(submitter.tx, "SELECT moldable_walltime FROM moldable_job_descriptions ORDER BY moldable_id") == [
@@ -135,6 +136,7 @@ NOT_ENOUGH = {
 }
 
 
+@pytest.mark.manual(11)
 def test_a_condition_that_nothing_fulfils_is_named(submitter: Submitter):
     with pytest.raises(
         submission_errors.NotEnoughResources, match=r"^`.*core=1.*` with `cpu > 99` asks for more .*: 0 of the 32"
@@ -164,6 +166,7 @@ def test_what_is_busy_or_asleep_counts_and_what_is_dead_does_not(submitter: Subm
         submitter.submit(resources=["nodes=4"])
 
 
+@pytest.mark.manual(41)
 def test_a_property_that_is_added_can_be_asked_for_at_once(submitter: Submitter):
     with pytest.raises(submission_errors.UnknownProperty):
         submitter.submit(properties="gpu = 1")
@@ -199,6 +202,7 @@ def ended(submitter: Submitter, **body) -> Job:
     return step(submitter.tx, step(submitter.tx, job, JobState.FINISHING), JobState.TERMINATED, at=NOW + 9)
 
 
+@pytest.mark.manual(22)
 def test_an_ended_job_is_submitted_again_as_it_was(submitter: Submitter):
     original = ended(
         submitter, resources=["/nodes=1/core=2,walltime=1", "core=1,walltime=2"], properties="mem = 64", name="n",

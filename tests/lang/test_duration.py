@@ -8,6 +8,7 @@ from oarlock.lang import duration
 from oarlock.model.submission_errors import BadDuration
 
 
+@pytest.mark.manual(6)
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

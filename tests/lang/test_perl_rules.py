@@ -26,6 +26,7 @@ LISTED = r"""open(FILE, "/etc/people"); while (($queue_name ne "fast") and ($_ =
   if ($_ =~ m/^\s*$user\s*$/m) { print("to fast\n"); $queue_name = "fast"; } } close(FILE);"""
 
 
+@pytest.mark.manual(119, 120)
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -43,6 +44,7 @@ def test_the_five_shapes_of_the_manual_become_toml(text: str, lines: list[str]):
     assert len(rules.read(toml, file="row").rules) == 1
 
 
+@pytest.mark.manual(119)
 @pytest.mark.skipif(not SEEDS, reason="../shared/seeds is not there")
 def test_the_examples_are_recognised_as_the_manual_prints_them():
     [manual] = [path.read_text() for path in SEEDS]

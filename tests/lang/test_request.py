@@ -26,6 +26,7 @@ def alternative(text, **options):
     return only
 
 
+@pytest.mark.manual(35, 38, 39, 40, 42)
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
@@ -58,6 +59,7 @@ def test_a_request_is_read_as_oar_reads_it(text, asked):
     assert alternative(request.show_alternative(asked)) == asked
 
 
+@pytest.mark.manual(5, 43)
 def test_every_l_is_an_alternative_and_p_holds_for_all():
     asked = request.parse(["core=1,walltime=2", "core=2,walltime=1"], where="gpu = 'YES'")
     assert asked == ResourceRequest((Alternative((group(core=1),), 7200), Alternative((group(core=2),), 3600)), GPU)
@@ -73,6 +75,7 @@ def test_only_a_walltime_or_no_l_at_all_means_the_default_resources():
     )
 
 
+@pytest.mark.manual(7)
 def test_the_site_says_what_nodes_are_and_what_the_default_is():
     site = {"nodes_property": "host", "default_resources": "/nodes=1/core=2,walltime=3"}
     assert alternative("nodes=1+node=2", **site) == Alternative((group(host=1), group(host=2)))
@@ -168,6 +171,7 @@ def test_limits_hold_for_each_text_and_their_number():
         request.parse(["core=1"] * 65)
 
 
+@pytest.mark.manual(11)
 def test_names_and_values_are_held_against_the_columns_there_are():
     types = {"network_address": str, "Core": int, "mem": int}
     asked = request.parse(["{MEM > '64'}/nodes=1/core=2"], where="Mem < '9'")

@@ -182,6 +182,7 @@ def test_what_a_user_says_stays_a_value_in_a_constraint(project):
     assert after.request.where == Compare("=", Column("owner"), Literal(project))
 
 
+@pytest.mark.manual(118)
 def test_rules_tell_what_they_did_and_only_then():
     text = 'default = { queue = "default" }\nprint = "now in {queue}"'
     known = RuleContext(properties={})
@@ -194,6 +195,7 @@ def test_rules_tell_what_they_did_and_only_then():
     assert apply(rule('print = "hello"'), job(), known).messages == ("[ADMISSION RULE] hello",)
 
 
+@pytest.mark.manual(116)
 def test_a_later_rule_sees_what_an_earlier_one_did():
     rules = read(
         """

@@ -17,6 +17,7 @@ def refused(text, **limits):
     return refusal.value
 
 
+@pytest.mark.manual(37)
 @pytest.mark.parametrize(
     ("text", "tree"),
     [

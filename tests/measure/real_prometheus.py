@@ -31,14 +31,14 @@ scrape_configs:
 
 
 class Prometheus:
-    """A real one, with a port of its own; `scrape` is one entry of its `scrape_configs`."""
+    """A real one, with a port of its own; `scrape` is one entry of its `scrape_configs`, `options` more arguments."""
 
-    def __init__(self, folder: Path, scrape: str):
+    def __init__(self, folder: Path, scrape: str, *options: str):
         (folder / "prometheus.yml").write_text(_GLOBAL + scrape)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/api/v1"
         command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                   f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
+                   f"--web.listen-address=127.0.0.1:{port}", "--log.level=error", *options]  # fmt: skip
         self.program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def ask(self, promql, *, at, ranged=False):
@@ -48,6 +48,12 @@ class Prometheus:
         with urllib.request.urlopen(f"{self.url}/{'query_range' if ranged else 'query'}?{query}", timeout=20) as answer:
             found = json.load(answer)["data"]["result"]
         return [(one["metric"], float((one["values"][-1] if ranged else one["value"])[1])) for one in found]
+
+    def all_series(self, match, *, since, until):
+        """Give the labels of all series that match."""
+        query = urllib.parse.urlencode({"match[]": match, "start": since, "end": until})
+        with urllib.request.urlopen(f"{self.url}/series?{query}", timeout=20) as answer:
+            return json.load(answer)["data"]
 
     def value(self, promql, at):
         [(_, value)] = self.ask(promql, at=at)

@@ -208,6 +208,91 @@ def test_a_refused_change_of_options_changes_nothing(agent_of):
     assert agent.options == before
 
 
+def end_job(tmp_path, name):
+    for tree in ("cpuacct", "memory"):
+        folder = tmp_path / tree / "oar" / name
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+def begin_job(tmp_path, name):
+    recorded(tmp_path, {f"cpuacct/oar/{name}/cpuacct.usage": "1\n", f"memory/oar/{name}/memory.usage_in_bytes": "1\n"})
+
+
+def change(agent, *changes):
+    """Run an agent for as long as it takes to change it."""
+    with running(agent):
+        for wanted in changes:
+            agent.change(wanted)
+
+
+def test_a_change_is_over_with_the_jobs_that_were_there(agent_of, tmp_path):
+    agent = agent_of(period="1h")
+    agent.sample()
+    change(agent, {"period": "2", "disable": ["memory"]})
+    assert agent.status == {"until_jobs": ["7"]}
+    begin_job(tmp_path, "bob_8")
+    agent.sample()
+    assert (agent.options.period, agent.options.sources) == (2, ("cpu",))
+    end_job(tmp_path, "ada_7")
+    agent.sample()
+    assert (agent.options.period, agent.options.sources) == (3600, ("cpu", "memory"))
+    assert agent.status == {"until_jobs": None}
+    agent.sample()
+    assert "memory_usage" in page(agent)
+
+
+def test_a_change_on_an_empty_node_is_for_the_jobs_that_come_next(agent_of, tmp_path):
+    end_job(tmp_path, "ada_7")
+    agent = agent_of(period="1h")
+    agent.sample()
+    change(agent, {"period": "2"})
+    agent.sample()
+    assert (agent.options.period, agent.status) == (2, {"until_jobs": []})
+    begin_job(tmp_path, "bob_8")
+    agent.sample()
+    assert agent.status == {"until_jobs": ["8"]}
+    end_job(tmp_path, "bob_8")
+    agent.sample()
+    assert agent.options.period == 3600
+
+
+def test_a_change_that_is_kept_outlives_the_jobs(agent_of, tmp_path):
+    agent = agent_of(period="1h")
+    agent.sample()
+    change(agent, {"period": "2"}, {"disable": ["memory"], "keep": True})
+    end_job(tmp_path, "ada_7")
+    agent.sample()
+    assert (agent.options.period, agent.options.sources) == (3600, ("cpu",))
+
+
+def test_what_is_in_force_can_be_kept_afterwards(agent_of, tmp_path):
+    agent = agent_of(period="1h")
+    agent.sample()
+    change(agent, {"period": "3"}, {"keep": True})
+    assert agent.status == {"until_jobs": None}
+    end_job(tmp_path, "ada_7")
+    agent.sample()
+    assert agent.options.period == 3
+
+
+def test_a_refused_change_that_is_to_be_kept_changes_nothing_either(agent_of):
+    agent = agent_of(period="1h")
+    agent.sample()
+    with pytest.raises(ConfigRefused, match="no source `moon`"):
+        change(agent, {"enable": ["moon"], "keep": True})
+    assert (agent.options.period, agent.status) == (3600, {"until_jobs": None})
+
+
+def test_as_colmet_no_more_than_five_events_are_counted_and_it_is_said(agent_of, caplog):
+    events = ("instructions", "cpu_cycles", "cache_misses", "page_faults", "task_clock", "cpu_clock", "cache_ll")
+    chosen = options.make_options({"sources": ("cpu", "perf"), "perf_events": events, "colmet": True})
+    assert source_settings(chosen).perf_events == events[:5]
+    assert [record.left_out for record in caplog.records] == ["cpu_clock, cache_ll"]
+    assert source_settings(options.make_options({"perf_events": events})).perf_events == events
+
+
 def test_the_portal_finds_this_node_under_the_names_of_node_exporter(agent_of):
     agent = agent_of(names=("node",), sources=("machine", "disk", "filesystem", "network"))
     wait_until(lambda: agent.sample() and "node_filesystem" in page(agent), "the file systems")

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.measure import layouts
+from oarlock.measure.options import all_layouts, select_layouts
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.layout import CgroupIdentity, match
 from tests.monitoring import cases
 
-KNOWN = layouts.all_layouts()
+KNOWN = all_layouts()
 DETAILS = {"session": "session", "pod_uid": "pod"}
 
 
@@ -87,7 +87,7 @@ def test_every_user_and_number_come_back_out_of_the_path_they_made(user, job):
 
 def test_a_site_adds_its_own_and_replaces_ours(tmp_path):
     (tmp_path / "site.toml").write_text('[lab]\njob = ["lab/{job}"]\n[oar2]\njob = ["batch/{user}_{job}"]\n')
-    site = layouts.all_layouts(tmp_path / "site.toml")
+    site = all_layouts(tmp_path / "site.toml")
     assert match(site.values(), "lab/12") == CgroupIdentity("lab", "12")
     assert match(site.values(), "batch/ada_3") == CgroupIdentity("oar2", "3", user="ada")
     assert match(site.values(), "oar/ada_3") is None
@@ -106,13 +106,13 @@ def test_a_site_adds_its_own_and_replaces_ours(tmp_path):
 def test_a_file_of_layouts_that_makes_no_sense_is_refused_with_a_reason(tmp_path, text, sentence):
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(ConfigRefused, match=sentence):
-        layouts.all_layouts(tmp_path / "site.toml")
+        all_layouts(tmp_path / "site.toml")
 
 
 def test_a_layout_is_chosen_by_its_name_or_all_are():
-    assert [layout.name for layout in layouts.select_layouts("slurm")] == ["slurm"]
-    assert [layout.name for layout in layouts.select_layouts("auto")] == list(KNOWN)
+    assert [layout.name for layout in select_layouts("slurm")] == ["slurm"]
+    assert [layout.name for layout in select_layouts("auto")] == list(KNOWN)
     with pytest.raises(ConfigRefused, match="no layout `pbs`"):
-        layouts.select_layouts("pbs")
+        select_layouts("pbs")
     with pytest.raises(ConfigRefused, match="cannot be read"):
-        layouts.select_layouts("auto", Path("/nonexistent/layouts.toml"))
+        select_layouts("auto", Path("/nonexistent/layouts.toml"))

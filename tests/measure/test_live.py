@@ -2,7 +2,7 @@
 
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.live import LiveUsage, MeasuredUsage
-from oarlock.node.measure.stream import encode_sample
+from oarlock.node.measure.wire import encode_sample
 
 WHO = {7: JobFacts("root", "physics", "run"), 8: JobFacts("root", "maths", "")}
 A, B = (f'block_read_bytes_total{{device="{disk}"}}' for disk in "ab")

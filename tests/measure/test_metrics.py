@@ -9,7 +9,7 @@ from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources import assemble
-from oarlock.node.sources.metrics import series, split
+from oarlock.node.sources.probe import series, split
 from scripts.node_pythons import installed
 from tests.monitoring import needs_cgroups, real_groups
 from tests.node.sources.test_perf import COLMET

@@ -11,7 +11,7 @@ from oarlock.measure.metrics import MetricKind, catalogue
 from oarlock.measure.names import prometheus_name
 from oarlock.measure.naming import Naming, growth, pairs, percent
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import series
 from tests.measure.batches import batch, job, lines, naming, pages
 from tests.monitoring import CASES, ROOT, cases
 

@@ -1,4 +1,4 @@
-from oarlock.measure.agent import Permissions, missing_permissions, parse_capabilities, process_permissions
+from oarlock.measure.permissions import Permissions, missing_permissions, parse_capabilities, process_permissions
 
 ALL = ("cpu", "processes", "perf", "rapl", "ipmi")
 ENERGY, MANAGEMENT = "/sys/class/powercap/intel-rapl:0/energy_uj", "/dev/ipmi0"

@@ -1,5 +1,6 @@
 """A real Slurm, set up and torn down here, runs a job that an agent measures: `make soak`."""
 
+import json
 import os
 import pwd
 import re
@@ -13,6 +14,7 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
+import h5py
 import pytest
 
 from oarlock.node.sources.files import mounted_hierarchies
@@ -195,6 +197,75 @@ def test_processes_and_account_of_short_jobs_are_seen_without_a_look_up(slurm, a
         assert int(count[1]) >= 2
         slurm.run("scancel", "--full", job)
         wait_until(lambda: not slurm.run("squeue", "--noheader"), "the job to end", 60)
+
+
+@pytest.fixture
+def collector(tmp_path):
+    """`oarlock collect` for the cluster, and how to ask it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OARLOCK_SERVER": str(tmp_path / "state/server.sock")}
+    port = free_port()
+
+    def oarlock(*words, start=False, **options):
+        command = [sys.executable, "-m", "oarlock", *map(str, words)]
+        if start:
+            return subprocess.Popen(command, env={**environment, **options.pop("env", {})}, **options)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    oarlock.url, oarlock.folder = f"http://127.0.0.1:{port}", tmp_path
+    settings = tmp_path / "oar.conf"
+    settings.write_text("CLUSTER_NAME=soak\n")
+    state = tmp_path / "state"
+    with oarlock("collect", "--state", state, "--config", settings, "--listen", f"127.0.0.1:{port}", start=True) as own:
+        wait_until((state / "server.sock").exists, "the collector", 60)
+        yield oarlock
+        own.terminate()
+
+
+@pytest.mark.timeout(420)
+def test_a_job_of_a_real_slurm_has_curves_a_file_and_its_script(slurm, collector):
+    """Nothing but the agent on the node, the pusher beside slurmctld, and the collector."""
+    token, scripts = collector.folder / "node.token", collector.folder / "scripts.token"
+    assert collector("token", "add", "--node", NODE, "-o", token).returncode == 0
+    assert collector("token", "add", "--scripts", "-o", scripts).returncode == 0
+    send = ["--send", collector.url, "--token-file"]
+    agent = collector("agent", "--layout", "slurm", "--period", "1", "--look-up", "slurm", "--listen", "none",
+                      "--control", "none", "--node", NODE, *send, token, start=True, env=slurm.environment)  # fmt: skip
+    pusher = collector("sources", "slurm-scripts", "--spool", slurm.folder / "state", "--sent",
+                       collector.folder / "sent", *send, scripts, start=True)  # fmt: skip
+    try:
+        (slurm.folder / "job.sh").write_text(SCRIPT)
+        submitted = slurm.run("sbatch", f"--account={ACCOUNT}", "--job-name=wave", "--ntasks=2", "--mem=400",
+                              "--output=/dev/null", str(slurm.folder / "job.sh"), user=USER)  # fmt: skip
+        job = re.search(r"job (\d+)", submitted)[1]
+
+        def series(metric):
+            view = json.loads(collector("samples", job, "-J", "-m", metric).stdout or '{"series": []}')
+            return [point[2] for curve in view["series"] for point in curve["points"]]
+
+        wait_until(lambda: len(series("cpu_seconds_total")) >= 20, "20 samples", 90)
+        assert 0.1 < max(series("cpu_seconds_total")) <= 2.2  # two busy processes on two cores
+        assert max(series("memory_anonymous_bytes")) == pytest.approx(MEGABYTES << 20, rel=0.1)
+        script = json.loads(_get(collector, f"/jobs/{job}/script"))["script"]
+        assert script == SCRIPT
+        slurm.run("scancel", "--full", job)
+        wait_until(lambda: '"live": false' in collector("samples", job, "-J").stdout, "its file", 240)
+    finally:
+        for program in (agent, pusher):
+            program.terminate()
+            assert program.wait(30) == 0
+    assert collector("samples", job, "-o", collector.folder / "job.h5").returncode == 0
+    with h5py.File(collector.folder / "job.h5") as file:
+        about = dict(file[f"job_{job}"].attrs)
+    assert [about[key] for key in ("owner", "project", "name", "manager", "cluster", "label")] == [
+        USER, ACCOUNT, "wave", "slurm", "soak", job,
+    ]  # fmt: skip
+
+
+def _get(collector, path):
+    token = collector("token", "add", f"reader{time.monotonic_ns()}").stdout.strip()
+    request = urllib.request.Request(f"{collector.url}/api/v1{path}", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read()
 
 
 def report(measured, used, text, job):

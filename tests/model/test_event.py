@@ -11,6 +11,7 @@ def test_every_type_has_a_meaning_and_is_stored_under_its_own_name():
     assert all(kind.value == kind.name for kind in EventType)
 
 
+@pytest.mark.manual(150)
 @pytest.mark.parametrize(
     ("spelt", "meant"),
     [

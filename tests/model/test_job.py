@@ -25,6 +25,7 @@ def test_a_refused_move_says_what_is_what_was_asked_and_what_is_possible():
     )
 
 
+@pytest.mark.manual(151, 152)
 def test_every_state_has_its_moves_and_only_two_have_none():
     assert set(MOVES) == set(JobState)
     assert {JobState.TERMINATED, JobState.ERROR} == FINAL
@@ -60,5 +61,6 @@ def test_resources_are_held_from_launch_to_the_very_end():
     assert not HOLDS_RESOURCES & FINAL
 
 
+@pytest.mark.manual(189)
 def test_a_jobs_cgroup_is_named_after_user_and_number():
     assert job(JobState.WAITING).cpuset_name == "ada_7"

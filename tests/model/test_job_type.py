@@ -11,6 +11,7 @@ def test_a_job_without_types_is_an_ordinary_one():
     assert parse_types(()) == JobTypes()
 
 
+@pytest.mark.manual(16)
 @pytest.mark.parametrize(
     ("types", "parsed"),
     [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.nodeset import fold
+from oarlock.model.nodeset import fold, unfold
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,29 @@ def _parts(text: str) -> list[str]:
 @given(st.sets(st.from_regex(r"\A(n|rack1-)[0-9]{1,3}(\.lab)?\Z|\A[a-c]\Z"), min_size=1))
 def test_short_names_stand_for_exactly_the_nodes_they_were_made_of(names):
     assert unfolded(fold(sorted(names))) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("login", ["login"]),
+        ("node[1-3,7],login", ["node1", "node2", "node3", "node7", "login"]),
+        ("r[1-2]n[08-10].lab", [f"r{rack}n{node}.lab" for rack in (1, 2) for node in ("08", "09", "10")]),
+        ("a b\n c,,a", ["a", "b", "c"]),
+        ("n[1, 3]", ["n1", "n3"]),
+    ],
+)
+def test_folded_names_are_unfolded(text, names):
+    assert unfold(text) == names
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,3}[0-9]{0,3}(-ib)?", fullmatch=True), max_size=20))
+def test_what_is_folded_unfolds_to_the_same_names(names):
+    assert set(unfold(fold(names))) == set(names)
+
+
+@pytest.mark.parametrize("text", ["n[1-3", "n]", "n[3-1]", "n[a]", "n[]", "n[1-99999]", "n[1-200][1-200]", "n[-1]"])
+def test_a_text_that_names_nothing_sensible_is_refused(text):
+    with pytest.raises(ValueError, match=r"`.*\.$"):
+        unfold(text)

@@ -19,7 +19,7 @@ from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.cgroup.v1 import V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
 from oarlock.node.measure.stream import make_node_sampler
-from oarlock.node.sources.metrics import split
+from oarlock.node.sources.probe import split
 from oarlock.node.wire.messages import CgroupLimits
 from tests.bed import needs_root, needs_v1, remove_roots
 from tests.waiting import wait_until

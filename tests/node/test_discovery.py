@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.measure import layouts
+from oarlock.measure.options import all_layouts, select_layouts
 from oarlock.node.measure import discovery, inotify
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.sources.files import UNIFIED, Hierarchy, mounted_hierarchies, parse_hierarchies
 from tests.monitoring import needs_cgroups, real_groups
 
-ALL = layouts.select_layouts("auto")
+ALL = select_layouts("auto")
 
 
 @pytest.fixture
@@ -273,4 +273,4 @@ def test_this_machine_has_the_hierarchies_that_its_mounts_say():
 
 
 def test_the_layout_that_travels_is_the_one_the_server_knows():
-    assert layouts.all_layouts()["oarlock"] is OARLOCK
+    assert all_layouts()["oarlock"] is OARLOCK

@@ -22,22 +22,23 @@ JOB = Launch(
     walltime=180,
     name="envjob",
     project="pp",
-    key=True,
+    key="generated",
     nodes=("node1", "node3", "node3"),
     resources=({"host": "node1", "cpu": 1, "drain": None}, {"host": "node3", "cpu": 5}),
 )
-FILES = JobFiles("/var/lib/oar/66", "/var/lib/oar/66_resources")
+FILES = JobFiles("/var/lib/oar/66", "/var/lib/oar/66_resources", "/run/66.key")
 
 
 def made(job=JOB):
     return variables(job, home="/home/alice", shell="/bin/bash", files=FILES, cpuset="/oarlock/n/alice_66")
 
 
+@pytest.mark.manual(45, 46)
 @pytest.mark.skipif(not GOLDEN.exists(), reason="the shared data of a real OAR is not here")
 def test_every_variable_of_a_real_oar_job_has_the_same_value():
     theirs = dict(line.split("=", 1) for line in GOLDEN.read_text().splitlines() if re.match(r"OAR_\w+=", line))
     ours = {name: value for name, value in made().items() if name.startswith("OAR_")}
-    assert ours == {**theirs, "OAR_CPUSET": "/oarlock/n/alice_66"}
+    assert ours == {**theirs, "OAR_CPUSET": "/oarlock/n/alice_66", "OAR_JOB_KEY_FILE": "/run/66.key"}
 
 
 def test_the_environment_is_made_from_nothing(monkeypatch):
@@ -84,6 +85,7 @@ def test_where_there_are_no_gpus_what_the_user_brought_stays():
     assert made(JOB._replace(environment={"CUDA_VISIBLE_DEVICES": "7"}))["CUDA_VISIBLE_DEVICES"] == "7"
 
 
+@pytest.mark.manual(47, 48, 49, 161)
 def test_node_and_property_files_have_a_line_a_resource():
     assert node_file(JOB) == "node1\nnode3\nnode3\n"
     assert property_file(JOB) == " cpu = '1' , drain = '' , host = 'node1' \n cpu = '5' , host = 'node3' \n"

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from oarlock.node.attempt.children import ChildProcesses
 from oarlock.node.attempt.link import MOMENT, ProgramLink
+from oarlock.node.attempt.session_table import SessionTable
 from oarlock.node.wire.channel import ANSWER, EVENT, FrameReader
 
 LAUNCHING = {"state": "launching"}
@@ -37,6 +39,16 @@ def test_what_may_wait_is_said_together_with_what_may_not(ends):
     assert heard(program) == []
     link.send_event(EXITED)
     assert heard(program) == [(ANSWER, LAUNCHING), (EVENT, STARTED), (EVENT, EXITED)]
+
+
+def test_the_end_of_a_job_without_sessions_writes_once(ends):
+    link, program = ends
+    sessions = SessionTable(link, ChildProcesses(), lambda _: None)
+    link.send_event(STARTED, may_wait=True)
+    sessions.finish("")
+    assert heard(program) == []
+    link.send_event(EXITED)
+    assert heard(program) == [(EVENT, STARTED), (EVENT, EXITED)]
 
 
 def test_what_may_wait_waits_for_no_longer_than_a_moment(ends):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.measure import layouts
+from oarlock.measure.options import select_layouts
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, REST_SECONDS, JobProbes, Sampler
 from oarlock.node.sources.cpu import CpuSource
@@ -38,7 +38,7 @@ def sampler_of():
     samplers = []
 
     def make(hierarchies, *sources, nodes=()):
-        finder = CgroupFinder(layouts.select_layouts("auto"), lambda: hierarchies)
+        finder = CgroupFinder(select_layouts("auto"), lambda: hierarchies)
         samplers.append(Sampler(finder, sources or (CpuSource(), MemorySource()), nodes))
         return samplers[-1]
 
@@ -367,7 +367,13 @@ def test_without_descriptors_only_the_newest_job_loses_its_series(groups, sample
     sampler = sampler_of(groups.hierarchies, CpuSource(), MemorySource(), StepSource())
     before = {job: set(values_of(sampler.sample(0), job)) for job in "12"}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())) + RESERVED + 2, hard))
+    top = max(map(int, open_files()))
+    # Numbers below the highest one that are free would be used before the limit is felt.
+    fillers = [os.open(os.devnull, os.O_RDONLY)]
+    while fillers[-1] < top:
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(fillers.pop())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (top + RESERVED + 2, hard))
     try:
         groups.make("slurm/uid_7/job_3")
         for now in (1, 400):  # when everything is looked for and read anew, too
@@ -376,6 +382,8 @@ def test_without_descriptors_only_the_newest_job_loses_its_series(groups, sample
             assert values_of(sample, "3") == {}
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
     sampler.sample(800)
     assert set(values_of(sampler.sample(801), "3")) == before["1"], "it has them when there are descriptors again"
 

@@ -1,23 +1,20 @@
-"""Samples on their way: what is packed comes out again, what is not a sample is refused, and nobody waits."""
+"""Samples are taken in a thread of their own, and nobody waits for them."""
 
-import contextlib
+import re
 import threading
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.measure.sampler import Reading, Sample
-from oarlock.node.measure.stream import ReceivedSample, SamplingThread, UnreadableSample, decode_sample, encode_sample
-from oarlock.node.sources.metrics import series
+from oarlock.node.measure.stream import MeasureChange, SamplingThread, parse_change
+from oarlock.node.measure.wire import ReceivedSample, SampleDecoder, decode_sample
+from oarlock.node.sources.assemble import ALL
+from oarlock.node.wire.messages import NodeRequestRefused
+from oarlock.settings.kinds import SAMPLE_SOURCES
 from tests.waiting import wait_until
 
-NAMES = st.builds(series, st.from_regex(r"[a-z_]{1,9}", fullmatch=True)) | st.builds(
-    lambda name, label: series(name, executable=label), st.from_regex(r"[a-z_]{1,9}", fullmatch=True), st.text()
-)
-VALUES = st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False))
 SAMPLE = Sample(
     5.0, {("oarlock", "n", "7"): Reading(CgroupIdentity("oarlock", "7", "ada"), {"cpus": 2.0})}, {"jobs": 1.0}
 )
@@ -33,30 +30,6 @@ class Canned:
         assert self.may.wait(20)
         assert self.given is not None
         return self.given
-
-
-@given(st.floats(0, 2e9), VALUES, st.dictionaries(st.integers(1, 2**31), VALUES))
-def test_a_sample_arrives_as_it_was_taken(at, node, jobs):
-    assert decode_sample(encode_sample(at, node, jobs)) == ReceivedSample(at, node, jobs)
-
-
-@given(st.binary(max_size=200), st.integers(0, 200))
-def test_whatever_is_no_sample_is_refused_and_nothing_else_happens(noise, at):
-    data = encode_sample(1.0, {"jobs": 1.0}, {7: {"cpus": 2.0}})
-    for sent in (noise, data[:at], data[:at] + noise, b"\x0a\x00\x00\x00" + noise):
-        with contextlib.suppress(UnreadableSample):
-            assert isinstance(decode_sample(sent), ReceivedSample)
-
-
-@pytest.mark.parametrize("name", ['x{a="1"}\nforged 1', "x 1", 'x{a="1', "", "x{}", 'x{a="\\q"}'])
-def test_a_name_that_would_forge_lines_is_refused(name):
-    with pytest.raises(UnreadableSample):
-        decode_sample(encode_sample(1.0, {name: 1.0}, {}))
-
-
-def test_absent_and_not_a_number_stay_absent():
-    found = decode_sample(encode_sample(1.0, {"a": float("nan"), "b": 1.0}, {7: {}, 8: {"a": float("inf")}}))
-    assert found == ReceivedSample(1.0, {"b": 1.0}, {7: {}, 8: {}})
 
 
 def _taken(measuring: SamplingThread) -> bytes:
@@ -85,5 +58,94 @@ def test_a_sample_that_fails_is_left_out_and_the_next_one_is_taken(caplog):
     assert decode_sample(_taken(measuring)).at == 5.0
 
 
+def test_after_a_sample_that_was_not_sent_the_next_one_brings_its_names():
+    made = Canned()
+    made.may.set()
+    measuring, decoder = SamplingThread(0.05, lambda: made), SampleDecoder()
+    _taken(measuring)
+    measuring.dropped()
+    assert decoder.decode(_taken(measuring)).jobs == {7: {"cpus": 2.0}}
+    assert decoder.decode(_taken(measuring)).jobs == {7: {"cpus": 2.0}}
+
+
+def test_without_jobs_samples_are_taken_less_often_until_a_job_comes():
+    made = Canned(SAMPLE._replace(jobs={}))
+    made.may.set()
+    measuring = SamplingThread(0.1, lambda: made, idle_period=60)
+    _taken(measuring)
+    assert measuring.due() - time.monotonic() > 50
+    measuring.job_comes()
+    assert measuring.due() - time.monotonic() < 1
+    made.given = SAMPLE
+    _taken(measuring)
+    assert measuring.due() - time.monotonic() < 1
+
+
+def test_a_change_of_how_an_idle_node_measures_is_followed():
+    made = Switching()
+    made.given = SAMPLE._replace(jobs={})
+    measuring = SamplingThread(0.1, lambda: made, idle_period=60)
+    measuring.change(MeasureChange(period=0.05, seconds=60), [])
+    _taken(measuring)
+    assert measuring.due() - time.monotonic() < 1
+
+
 def test_a_period_of_0_measures_nothing():
     assert SamplingThread(0, Canned).due() == float("inf")
+
+
+class Switching(Canned):
+    """A sampler that notes which sources it is switched to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may.set()
+        self.on: list[str] = []
+
+    def switch(self, source: object) -> None:
+        self.on.append(source.name)
+
+    switch_node = switch
+
+    def switch_off(self, name: str) -> None:
+        self.on.append(f"-{name}")
+
+
+def test_a_change_is_over_when_its_jobs_are():
+    made = Switching()
+    measuring = SamplingThread(0.05, lambda: made, ["cores"])
+    _taken(measuring)
+    assert made.on == ["cores"]
+    measuring.change(MeasureChange(period=0.01, sources=("temperature", "-disk")), [7])
+    _taken(measuring)
+    assert made.on[1:] == ["-disk", "temperature"]
+    made.given = SAMPLE._replace(jobs={})
+    wait_until(lambda: measuring.take() and "-temperature" in made.on, what="the end of the change")
+    assert made.on[3:] == ["-temperature", "disk"]
+
+
+def test_a_change_ends_with_its_time_and_a_period_of_0_stays():
+    made = Switching()
+    measuring = SamplingThread(0, lambda: made)
+    measuring.change(MeasureChange(period=0.01, seconds=0.2), [])
+    _taken(measuring)
+    wait_until(lambda: measuring.take() is None or measuring.due() == float("inf"), what="the end of the change")
+    assert made.on == []
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"sources": ["rapel"]}, "there is no source `rapel`"),
+        ({"perf_events": ["cycles!"]}, "there is no event `cycles!`"),
+        ({"period": -1}, "period is -1, not a number of seconds"),
+        ({"seconds": "ten"}, "seconds is 'ten', not a number of seconds"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(body, says):
+    with pytest.raises(NodeRequestRefused, match=re.escape(says)):
+        parse_change(body)
+
+
+def test_every_source_that_a_node_can_have_may_stand_in_the_settings():
+    assert {*SAMPLE_SOURCES, "redfish"} == set(ALL)  # that one needs an address and a password

@@ -22,7 +22,7 @@ from oarlock.model.snapshot import (
 from oarlock.model.submission import Level, ResourceGroup
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
-from oarlock.plan.policy.policies import by_karma
+from oarlock.plan.policies import by_karma
 from oarlock.plan.settings import Fairness, PlanSettings
 from oarlock.plan.timeline.occupancy import FOREVER
 from oarlock.plan.timeline.timeline import Timeline, slots

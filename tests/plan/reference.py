@@ -357,11 +357,11 @@ class Reference:
         """Say by how much a job's people are over their share."""
         fairness = self.settings.fairness
         user, project = fairness.user_targets.get(job.user, 0), fairness.project_targets.get(job.project, 0)
-        used, asked = usage.used or 1, usage.asked or 1
+        used, asked = usage.used or 1, usage.requested or 1
         return (
             fairness.project_weight * (usage.used_by_project.get(job.project, 0) / used - project / 100)
             + fairness.user_weight * (usage.used_by_user.get(job.user, 0) / used - user / 100)
-            + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user / 100)
+            + fairness.requested_weight * (usage.requested_by_user.get(job.user, 0) / asked - user / 100)
         )
 
     def _guarded(self, job: WaitingJob, *, dated: bool, only_now: bool = False, held: Place | None = None) -> None:

@@ -4,7 +4,20 @@ import pytest
 
 from oarlock.plan.sets.selection import availability
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import NOW, asks, cluster, laid, node, obstacles, places, planned, reserved, table
+from tests.plan.drawing import (
+    NOW,
+    asks,
+    cluster,
+    laid,
+    node,
+    obstacles,
+    places,
+    planned,
+    reserved,
+    reserves,
+    runs,
+    table,
+)
 
 ASLEEP = {"state": "Absent", "cm_availability": NOW + 500}
 
@@ -53,6 +66,7 @@ def test_a_table_that_says_nothing_of_states_has_nothing_ready():
     assert availability(bare, PlanSettings(), NOW).ready == 0
 
 
+@pytest.mark.manual(200)
 def test_a_sleeping_node_is_woken_for_a_job():
     sleeping = table(*node("a", 2), *node("b", 2, **ASLEEP))
     plan = planned(sleeping, asks(1, "nodes=2"), wake_up=True)
@@ -88,6 +102,7 @@ def test_a_sleeping_node_is_woken_for_a_reservation_that_was_accepted(start, wok
     assert plan.wake == woken
 
 
+@pytest.mark.manual(171)
 def test_what_every_job_needs_is_given_to_every_job():
     resources = table(*node("a", 2), *node("front", 1, type="frontend"))
     plan = planned(resources, asks(1, "{type='default'}/core=1"), asks(2, "{type='default'}/core=1"),
@@ -112,3 +127,31 @@ def test_a_licence_that_every_job_needs_has_no_name_to_give():
 def test_the_cluster_may_be_gone():
     assert obstacles(planned(table(), asks(1, "resource_id=1"))) == {1: "too big"}
     assert obstacles(planned(cluster(1, 1, state="Absent"), asks(1, "nodes=1"))) == {1: "unavailable"}
+
+
+PERMISSIVE = {"types": ("noop", "state=permissive")}
+MIXED = table(
+    *node("a", 2), *node("b", 2, state="Suspected"), *node("c", 2, state="Absent"), *node("d", 2, state="Dead")
+)
+
+
+def test_a_permissive_job_gets_all_but_dead_nodes_and_alive_ones_first():
+    plan = planned(MIXED, asks(1, "nodes=1", **PERMISSIVE), asks(2, "nodes=2", **PERMISSIVE))
+    assert places(plan) == {1: (0, (1, 2)), 2: (0, (3, 4, 5, 6))}
+    assert plan.start == (1, 2)
+    plan = planned(MIXED, asks(1, "nodes=BEST", **PERMISSIVE), asks(2, "nodes=1"))
+    assert (places(plan), plan.start) == ({1: (0, (1, 2, 3, 4, 5, 6)), 2: (100, (1, 2))}, (1,))
+    assert obstacles(planned(MIXED, asks(1, "nodes=4", **PERMISSIVE))) == {1: "too big"}
+
+
+def test_a_permissive_reservation_starts_with_all_its_nodes():
+    due = reserved(1, (1, 2, 3, 4), NOW, NOW + 100, **PERMISSIVE)
+    assert (places(planned(MIXED, due)), planned(MIXED, due).start) == ({1: (0, (1, 2, 3, 4))}, (1,))
+    two = table(*node("a", 2), *node("b", 2, state="Suspected"))
+    plan = planned(two, reserves(2, "nodes=ALL", NOW + 50, **PERMISSIVE))
+    assert (places(plan), plan.accept) == ({2: (50, (1, 2, 3, 4))}, (2,))
+
+
+def test_permissive_and_other_jobs_do_not_share_nodes():
+    plan = planned(MIXED, runs(1, (1, 2), NOW + 70), asks(2, "nodes=1", **PERMISSIVE), asks(3, "nodes=1"))
+    assert places(plan) == {2: (0, (3, 4)), 3: (70, (1, 2))}

@@ -1,11 +1,13 @@
 """Best-effort jobs: they run where nobody else wants to, and die when somebody does."""
 
+import pytest
+
 from oarlock.model.job import JobState
 from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Queue
 from oarlock.plan.actions import jobs_to_kill
+from oarlock.plan.pass_state import JobResources
 from oarlock.plan.planner import make_plan
-from oarlock.plan.policy.packing import JobResources
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancies import OccupancyKind, SharingClass
 from tests.plan.drawing import (
@@ -41,6 +43,7 @@ def test_who_is_in_the_way_dies_and_who_timeshares_survives():
     assert jobs_to_kill(running, []) == ()
 
 
+@pytest.mark.manual(202)
 def test_an_ordinary_job_does_not_see_best_effort_ones_and_has_them_killed():
     plan = planned(cluster(1, 2), runs(1, [1, 2], NOW + 900, **BE), asks(2, "core=2"))
     assert places(plan) == {2: (0, (1, 2))}

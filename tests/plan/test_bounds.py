@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.plan.fit.bounds import SearchBounds, ShapeBounds
-from oarlock.plan.fit.fit import Fitter
+from oarlock.plan.fit.fit import Fitter, SearchBounds, ShapeBounds
 from oarlock.plan.fit.tree import Demand
 from tests.plan.drawing import laid, node, shape, table
 

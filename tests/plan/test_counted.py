@@ -8,8 +8,8 @@ from oarlock.model.snapshot import Choice, ResourceTable, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.counted import CountedFit, CountedOccupancy, counted_inputs
 from oarlock.plan.timeline.occupancy import Occupation
+from oarlock.simulate.platform import CountedFit, CountedOccupancy, counted_inputs
 from tests.plan.drawing import DEFAULT, NOW, obstacles, shape
 
 SIZE = 8

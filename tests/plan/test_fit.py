@@ -13,8 +13,7 @@ from oarlock.model.submission import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.fit import fit as fit_module
 from oarlock.plan.fit.fit import CountFit, EmptyFit, Fitter, GroupsFit, NodePartsFit, WholeNodesFit
-from oarlock.plan.fit.tree import build_tree, choose
-from oarlock.plan.fit.tree_cache import TreeFit
+from oarlock.plan.fit.tree import TreeFit, build_tree, choose
 from tests.plan.drawing import chosen, cluster, laid, licences, node, shape, table
 
 TWO_SWITCHES = table(
@@ -58,6 +57,7 @@ def test_cores_numbered_anew_on_each_node_are_counted_as_quickly():
     assert chosen(table(*rows), "nodes=2/core=2") == [1, 2, 4, 5]
 
 
+@pytest.mark.manual(35, 36, 37, 38, 42)
 @pytest.mark.parametrize(
     ("text", "among", "taken"),
     [

@@ -73,6 +73,7 @@ def the_cluster() -> ResourceTable:
     return table(*(row | {"scheduler_priority": 0} for _, row in sorted(rows.items())))
 
 
+@pytest.mark.manual(184)
 @needs_golden
 @pytest.mark.parametrize("given", recorded_jobs())
 def test_a_job_gets_what_it_got_there(given: Given):

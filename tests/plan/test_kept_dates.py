@@ -12,7 +12,7 @@ from oarlock.model.plan import Obstacle, Plan
 from oarlock.model.snapshot import Dependency, Promise, Queue, Snapshot
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import make_plan
-from oarlock.plan.policy.policies import POLICIES, find_policy
+from oarlock.plan.policies import POLICIES, find_policy
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, node, places, runs, snapshot, table
 from tests.plan.random_snapshots import small

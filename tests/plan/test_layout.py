@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.resource import ResourceOrder
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.model.submission_errors import UnknownProperty
 from oarlock.plan.sets.layout import NodeResources, bits_at
 from tests.plan.drawing import cluster, laid, licences, node, table
@@ -29,6 +29,19 @@ def test_the_one_fat_node_of_a_cluster_takes_several_fields():
     layout = laid(table(*rows, *node("fat", 20)))
     assert layout.width == 8
     assert [(found.name, found.low, found.high) for found in layout.nodes[-2:]] == [("a9", 72, 80), ("fat", 80, 104)]
+
+
+def test_priorities_of_single_resources_do_not_cost_the_fields():
+    rows = [*node("a", 2), *node("b", 3), *node("c", 2)]
+    for at, priority in ((0, 6), (1, 2), (2, 6), (3, 6), (4, 2)):
+        rows[at]["scheduler_priority"] = priority
+    layout = laid(table(*rows), DEFAULT_ORDER)
+    assert (layout.width, [found.name for found in layout.nodes]) == (8, ["c", "a", "b"])
+    assert layout.ids_of(layout.everything) == (6, 7, 2, 1, 5, 3, 4)
+    mixed = (ResourceOrder("scheduler_priority"), ResourceOrder("core"))  # the site wants nodes mixed
+    for at, row in enumerate(rows):
+        row["core"] = at % 2
+    assert laid(table(*rows), mixed).width == 0
 
 
 def test_resources_without_a_node_come_last_whatever_the_order_says():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.model.plan import lowest, union
-from oarlock.plan.sets.node_counts import NodeFields
+from oarlock.plan.sets.layout import NodeFields
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SIZES = [1, 3, 8, 9, 16, 31, 33, 64, 100, 128, 129, 200, 256]

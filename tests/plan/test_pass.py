@@ -43,6 +43,7 @@ def test_a_wide_job_waits_for_the_narrow_one_to_end():
     assert (places(plan), plan.start) == ({2: (60, (1, 2, 3, 4))}, ())
 
 
+@pytest.mark.manual(184)
 def test_a_later_job_fills_a_hole_if_it_delays_nobody():
     jobs = [runs(1, [1, 2], NOW + 60), asks(2, "core=4", walltime=50)]
     plan = planned(ONE, *jobs, asks(3, "core=2", walltime=60), asks(4, "core=1", walltime=61))
@@ -50,18 +51,21 @@ def test_a_later_job_fills_a_hole_if_it_delays_nobody():
     assert plan.start == (3,)
 
 
+@pytest.mark.manual(170)
 def test_the_security_time_lies_between_jobs():
     plan = planned(ONE, asks(1, "core=4", walltime=50), asks(2, "core=4"), security_time=7)
     assert [place.start - NOW for place in plan.placements.values()] == [0, 57]
     assert plan.placements[1] == Placement(1, 10, NOW, NOW + 50, 0b1111)
 
 
+@pytest.mark.manual(170)
 def test_holes_shorter_than_the_minimum_are_left_empty():
     jobs = [runs(1, [1, 2], NOW + 60), asks(2, "core=4", walltime=50), asks(3, "core=2", walltime=10)]
     assert places(planned(ONE, *jobs, minimum_hole=60))[3] == (0, (3, 4))
     assert places(planned(ONE, *jobs, minimum_hole=61))[3] == (110, (1, 2))
 
 
+@pytest.mark.manual(183)
 def test_queues_are_planned_by_priority_not_by_name_or_number():
     low, high = Queue("default", 1, FIFO), Queue("urgent", 9, FIFO)
     asked = snapshot(ONE, asks(1, "core=4"), asks(2, "core=4", queue="urgent"), queues=(low, high))
@@ -84,6 +88,7 @@ def test_jobs_of_a_queue_that_is_not_served_are_told_so(queues, detail):
     assert (obstacles(plan), plan.unplaced[1].detail) == ({1: "queue stopped"}, detail)
 
 
+@pytest.mark.manual(5)
 def test_of_moldable_alternatives_the_one_that_ends_first_wins():
     busy = runs(1, [1, 2], NOW + 30)
     plan = planned(ONE, busy, asks(2, "core=4", "core=2", walltime=[50, 81]))
@@ -109,6 +114,7 @@ def test_a_job_past_its_end_still_holds_its_resources():
     assert (places(plan), plan.start) == ({2: (1, (1,))}, ())
 
 
+@pytest.mark.manual(172)
 def test_a_suspended_job_leaves_resources_of_some_types_to_others():
     mixed = table(*node("a", 2), *licences(1))
     asleep = runs(1, [1, 2, 3], NOW + 60, state=JobState.SUSPENDED)
@@ -124,6 +130,7 @@ def test_a_table_without_types_gives_nothing_back():
     assert places(plan) == {2: (60, (1,))}
 
 
+@pytest.mark.manual(185)
 def test_those_who_used_less_come_first_where_the_queue_is_fair():
     usage = {"default": Usage(10, 10, {"ada": 9}, {"ada": 9})}
     jobs = [asks(1, "core=4", user="ada"), asks(2, "core=4", user="bob"), asks(3, "core=4", user="cyd")]
@@ -160,6 +167,7 @@ def test_a_running_job_with_a_bad_type_holds_its_resources():
     assert places(plan) == {2: (50, (1, 2, 3, 4)), 3: (150, (1, 2))}
 
 
+@pytest.mark.manual(170)
 def test_when_time_runs_out_the_next_pass_goes_on_there():
     asked = snapshot(ONE, *(asks(at, "core=4") for at in (1, 2, 3)))
     first = make_plan(asked, now=NOW, settings=PlanSettings(security_time=0), out_of_time=calls(2))
@@ -205,6 +213,7 @@ def test_a_place_is_not_kept_against_a_dependency():
     assert places(make_plan(running, now=NOW, settings=settings, previous=first)) == {1: (30, (1,))}
 
 
+@pytest.mark.manual(183)
 def test_lesser_reservations_wait_for_jobs_of_better_queues():
     asked = snapshot(ONE, asks(1, "core=1"), asks(2, "core=4"), reserves(3, "core=4", NOW, queue="besteffort"))
     plan = make_plan(asked, now=NOW, settings=PlanSettings(security_time=0), out_of_time=calls(2))

@@ -62,7 +62,7 @@ class Site:
         for number in plan.refuse:
             self._end(number)
         changes = [self._end_one, self._hold_one, self._come_back, self._alter, self._alter_dependency,
-                   self._stop_queue, self._use, self._lose_node, self._delay]  # fmt: skip
+                   self._stop_queue, self._use, self._lose_node, self._delay, self._switch_besteffort]  # fmt: skip
         for change in r.sample(changes, r.randint(0, 4)):
             change()
 
@@ -130,6 +130,15 @@ class Site:
             job = self.r.choice(self.seen.waiting)
             choices = tuple(structs.replace(one, walltime=max(1, one.walltime - 3)) for one in job.choices)
             self._set(waiting=(*self._but(self.seen.waiting, job.job_id), structs.replace(job, choices=choices)))
+
+    def _switch_besteffort(self) -> None:
+        """Let an administrator make a running job a best-effort one, or an ordinary one again."""
+        running = [job for job in self.seen.placed if job.state == JobState.RUNNING]
+        if running:
+            job = self.r.choice(running)
+            types = tuple(word for word in job.types if word != "besteffort")
+            types = types if types != job.types else (*types, "besteffort")
+            self._set(placed=(*self._but(self.seen.placed, job.job_id), structs.replace(job, types=types)))
 
     def _stop_queue(self) -> None:
         queues = list(self.seen.queues)

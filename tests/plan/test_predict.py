@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.snapshot import MaintenanceWindow, Queue, QuotaRule, QuotaSpan
+from oarlock.plan import policies
 from oarlock.plan.planner import begin_pass, make_plan, run_pass
-from oarlock.plan.policy import predict
-from oarlock.plan.policy.policies import by_priority, find_policy
+from oarlock.plan.policies import by_priority, find_policy
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, places, reserved, reserves, runs, snapshot
 from tests.plan.random_snapshots import small
@@ -36,14 +36,14 @@ def plan(resources, *jobs, recent=None, queue=EASY, now=NOW):
     ],
 )
 def test_a_prediction_is_the_mean_of_two_within_the_walltime(walltime, past, expected):
-    assert predict.predicted(walltime, past) == expected
+    assert policies.predicted(walltime, past) == expected
 
 
 def test_a_job_that_takes_longer_than_foreseen_takes_all_that_it_asked_for():
     job = runs(1, [1], NOW + 950)  # started at NOW - 50
-    assert predict.expected_stop(job, (100, 100), NOW) == NOW + 50
-    assert predict.expected_stop(job, (50, 50), NOW) == NOW + 950
-    assert predict.expected_stop(job, (), NOW) == NOW + 950
+    assert policies.expected_stop(job, (100, 100), NOW) == NOW + 50
+    assert policies.expected_stop(job, (50, 50), NOW) == NOW + 950
+    assert policies.expected_stop(job, (), NOW) == NOW + 950
 
 
 def test_policies_predict_unless_they_keep_dates():
@@ -123,11 +123,11 @@ def test_no_job_starts_that_would_run_into_maintenance():
 )
 def test_who_others_count_on_keeps_all_its_time(said):
     shot = snapshot(cluster(1, 2), asks(1, "core=1", user="bob", **said), queues=(EASY,), recent={"bob": (10, 10)})
-    shown = predict.with_predictions(shot, {"default"}, now=NOW)
+    shown = policies.with_predictions(shot, {"default"}, now=NOW)
     assert shown.waiting == shot.waiting
     held = runs(2, [1], NOW + 500, user="bob", types=("container",))
     shot = snapshot(cluster(1, 2), held, queues=(EASY,), recent={"bob": (80, 80)})
-    assert predict.with_predictions(shot, {"default"}, now=NOW).placed == shot.placed
+    assert policies.with_predictions(shot, {"default"}, now=NOW).placed == shot.placed
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_who_others_count_on_keeps_all_its_time(said):
     ],
 )
 def test_where_quotas_count_time_nothing_is_predicted(limits, expected):
-    assert predict.predicting_queues(snapshot(cluster(1, 2), queues=(EASY,), **limits)) == expected
+    assert policies.predicting_queues(snapshot(cluster(1, 2), queues=(EASY,), **limits)) == expected
 
 
 def drawn_with_predictions(r):

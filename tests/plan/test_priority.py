@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from oarlock.model.snapshot import Queue, Usage
 from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import begin_pass, make_plan
-from oarlock.plan.policy.policies import by_priority, fair, find_policy
-from oarlock.plan.policy.priority import PriorityCalculator
+from oarlock.plan.policies import by_priority, fair, find_policy
+from oarlock.plan.priority import PriorityCalculator
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import DEFAULT, NOW, asks, cluster, finished_pass, obstacles, places, runs, snapshot
 

@@ -95,6 +95,7 @@ def test_a_reservation_to_come_is_planned_around_and_not_started():
     assert (places(plan), plan.start) == ({2: (150, (1, 2, 3))}, ())
 
 
+@pytest.mark.manual(170)
 def test_a_reservation_waits_for_missing_resources_for_a_while():
     away = table(*node("a", 2), *node("b", 2, state="Suspected"))
     plan = planned(away, reserved(1, [2, 3], NOW - 299, NOW + 500), reservation_patience=300)
@@ -102,6 +103,7 @@ def test_a_reservation_waits_for_missing_resources_for_a_while():
     assert (plan.start, plan.refuse) == ((), ())
 
 
+@pytest.mark.manual(136, 170)
 def test_a_late_reservation_starts_with_what_is_there():
     away = table(*node("a", 2), *node("b", 2, state="Suspected"))
     plan = planned(away, reserved(1, [2, 3], NOW - 300, NOW + 500), reservation_patience=300)

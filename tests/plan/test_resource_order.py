@@ -13,6 +13,7 @@ def ids(resources: ResourceTable, *order: ResourceOrder) -> list[int]:
     return [resources.ids[row] for row in preferred_rows(resources, order)]
 
 
+@pytest.mark.manual(170)
 def test_the_usual_order_is_by_priority_suspended_jobs_node_and_number():
     rows = [*node("b", 1), *node("a", 2), *node("a", 1, suspended_jobs="YES"), *node("a", 1, scheduler_priority=-1)]
     assert ids(table(*rows), *DEFAULT_ORDER) == [5, 2, 3, 1, 4]

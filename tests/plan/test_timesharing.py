@@ -9,6 +9,7 @@ from tests.plan.drawing import NOW, asks, cluster, places, planned, runs
 ONE = cluster(1, 2)
 
 
+@pytest.mark.manual(201)
 @pytest.mark.parametrize(
     ("kind", "shared"),
     [
@@ -39,6 +40,7 @@ def test_any_other_way_is_refused_with_the_four(scope):
     assert refused.value.hint == "It is one of *,*   user,*   *,name   user,name."
 
 
+@pytest.mark.manual(201)
 @pytest.mark.parametrize(
     ("kind", "together"),
     [

@@ -17,6 +17,7 @@ def tree(*levels):
     return build_tree(LAYOUT, allowed, [Level(name, count) for name, count in levels])
 
 
+@pytest.mark.manual(36)
 def test_a_vertex_is_a_value_below_the_value_above():
     assert tree(("switch", 1), ("network_address", BEST)) == Vertex(
         A | B | C,
@@ -38,6 +39,7 @@ def test_resources_without_a_value_are_left_out():
     assert build_tree(LAYOUT, LAYOUT.everything, [Level("switch", 1)]).bits == A | B | C
 
 
+@pytest.mark.manual(36)
 @pytest.mark.parametrize(
     ("count", "survivors", "total", "kept"),
     [

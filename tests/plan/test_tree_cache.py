@@ -3,9 +3,8 @@
 import pytest
 
 from oarlock.model.submission import ALL, BEST, BESTHALF, Level
-from oarlock.plan.fit import tree_cache
-from oarlock.plan.fit.tree import build_tree, choose
-from oarlock.plan.fit.tree_cache import TreeFit
+from oarlock.plan.fit import tree
+from oarlock.plan.fit.tree import TreeFit, build_tree, choose
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SWITCHES = table(*(row for at in range(6) for row in node(f"n{at}", 4, switch=at // 3)))
@@ -75,7 +74,7 @@ def test_nodes_of_the_same_build_share_one_memory():
 
 
 def test_the_memory_does_not_grow_without_end(monkeypatch):
-    monkeypatch.setattr(tree_cache, "_REMEMBERED", 2)
+    monkeypatch.setattr(tree, "_REMEMBERED", 2)
     layout = laid(cluster(1, 4))
     quick = asked(layout, ("network_address", 1), ("cpu", 1))
     taken = [quick.take(free) for free in range(1, 16)]

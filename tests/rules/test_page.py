@@ -4,8 +4,10 @@ import asyncio
 import re
 from pathlib import Path
 
-from oarlock.job.admission.examples import run_examples
+import pytest
+
 from oarlock.job.admission.rules import RuleSource
+from oarlock.job.admission.stored_rules import run_examples
 from oarlock.lang.rules import FIELDS, read
 from oarlock.lang.rules.parse import KEYS
 from oarlock.server.nodes.python_rules import run
@@ -23,6 +25,7 @@ def test_the_rule_of_the_page_does_what_its_example_says():
     assert [one.differs for one in run_examples(RuleSource("page", 1, file.rules, file.examples))] == [""]
 
 
+@pytest.mark.manual(120)
 def test_every_field_is_explained_as_the_code_does():
     listed = re.findall(r"^\| `(\w+)`( \*)? \| (.*) \|$", PAGE.partition("<!-- fields -->")[2], re.MULTILINE)
     assert listed[: len(FIELDS)] == [(name, " *" if one.many else "", one.says) for name, one in FIELDS.items()]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oarlock.job.admission.examples import run_examples
 from oarlock.job.admission.rules import OPTIONAL, SHIPPED, RuleSource, sources
+from oarlock.job.admission.stored_rules import run_examples
 from oarlock.lang.rules import RuleExample, read
 
 ALL = [*sources(None), *sources(OPTIONAL, shipped=None)]
@@ -13,6 +13,7 @@ def _short(value: RuleSource | int) -> str:
     return value.name if isinstance(value, RuleSource) else str(value)
 
 
+@pytest.mark.manual(8)
 @pytest.mark.parametrize(
     "one",
     [one for source in ALL for one in run_examples(source)],
@@ -31,6 +32,7 @@ def test_no_rule_could_be_left_out_without_an_example_noticing(source: RuleSourc
     assert any(one.differs for one in run_examples(without)), source.rules[place].name
 
 
+@pytest.mark.manual(119)
 def test_a_rule_file_is_shipped_for_each_of_the_manuals_examples():
     assert {path.name for path in SHIPPED.rglob("*.toml")} >= {
         "01-default-queue.toml", "04-admin-queue.toml", "12-interactive.toml", "13-default-walltime.toml",

@@ -22,6 +22,7 @@ class Cluster(SimulatedCluster):
         database.write(lambda tx: add_nodes(tx, list(self.nodes), cores=cores, at=BEGIN))
         self.scripts, self.woken = self.platform.scripts, self.platform.woken
         self.slept, self.notified = self.platform.slept, self.platform.notified
+        self.healed = self.platform.healed
 
     def _promises_never_overlap(self) -> None:
         with self.database.read() as tx:

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from oarlock.job.cluster import power
 from oarlock.model.job import JobState, Reservation
+from oarlock.settings.kinds import KEEP_AWAKE
 from oarlock.simulate.cluster import BEGIN
 from oarlock.store.queries import plans, resources
 
@@ -31,6 +33,7 @@ def sleepy(make):
     return cluster
 
 
+@pytest.mark.manual(175, 200)
 def test_an_idle_node_sleeps_and_one_without_a_date_never_does(sleepy):
     sleepy.pass_time(90)
     assert (sleepy.slept, sleepy.states()) == ([], {"node1": _UP, "node2": _UP})
@@ -76,6 +79,7 @@ def test_a_node_wanted_within_the_sleep_time_is_not_sent_to_sleep(sleepy):
     assert (sleepy.slept, sleepy.woken) == ([], [])
 
 
+@pytest.mark.manual(175, 200)
 def test_a_sleeping_node_is_woken_for_a_job_and_runs_it_when_it_answers(sleepy):
     sleepy.pass_time(120)
     job = sleepy.submit("sleep 10", "/network_address=2,walltime=1")
@@ -119,11 +123,49 @@ def test_a_node_that_would_have_to_be_woken_at_once_is_not_put_to_sleep(make):
 
 
 def test_so_many_idle_nodes_stay_awake_as_the_site_wants(make):
-    cluster = make(nodes=5, **_managed(idle_time=10, keep_awake=2))
+    cluster = make(nodes=5, **_managed(idle_time=10, keep_awake=KEEP_AWAKE.read("2")))
     for node in cluster.nodes:
         _lend(cluster, node, _FAR)
     cluster.pass_time(500)
     assert cluster.slept == [("node3", "node4", "node5")]
+
+
+def test_others_are_woken_where_fewer_idle_nodes_than_wanted_are_awake(make):
+    cluster = make(nodes=4, **_managed(idle_time=10, sleep_time=20, wakeup_time=60, keep_awake=KEEP_AWAKE.read("1")))
+    for node in cluster.nodes:
+        _lend(cluster, node, _FAR)
+    cluster.pass_time(100)
+    assert cluster.slept == [("node2", "node3", "node4")]
+    cluster.submit("sleep 500", "/network_address=1,walltime=1")  # node1, the only one that is awake
+    cluster.pass_time(30)
+    assert cluster.woken == [("node2",)]
+    cluster.nodes["node2"].up = True
+    cluster.pass_time(300)
+    assert cluster.states() == {"node1": _UP, "node2": _UP, "node3": _ASLEEP, "node4": _ASLEEP}
+
+
+def test_each_class_of_nodes_keeps_its_own_number_awake(make):
+    kept = KEEP_AWAKE.read("switch='a':1 & besteffort='YES':2, switch=none:4")
+    cluster = make(nodes=6, **_managed(idle_time=10, keep_awake=kept))
+    for number, node in enumerate(sorted(cluster.nodes)):
+        _lend(cluster, node, _FAR)
+        ids = [row["resource_id"] for row in cluster.resources() if row["network_address"] == node]
+        values = {"switch": "ab"[number % 2], "besteffort": "NO" if number < 3 else "YES"}
+        cluster.database.write(lambda tx, ids=ids, values=values: resources.set_properties(tx, ids, values, at=BEGIN))
+    cluster.pass_time(500)
+    awake = {name for name, states in cluster.states().items() if states == _UP}
+    assert awake == {"node4", "node5"}, "the second fulfils both"
+
+
+def test_a_class_of_a_property_that_is_not_there_keeps_nothing_awake(make):
+    cluster = make(**_managed(idle_time=10, keep_awake=KEEP_AWAKE.read("cluster='paradent':2")))
+    _lend(cluster, "node2", _FAR)
+    cluster.pass_time(100)
+    assert cluster.slept == [("node2",)]
+    with cluster.database.read() as tx:
+        classes, [problem] = power.awake_classes(tx, cluster.config)
+    assert classes == []
+    assert "cluster" in problem
 
 
 def test_packed_jobs_leave_other_nodes_asleep(make):

@@ -9,9 +9,10 @@ from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import AttemptMissing, BadReport, Exited, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
+from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import CLEANED, EXITED, Report
 from oarlock.simulate.cluster import BEGIN, ServerCrash
-from oarlock.store.queries import accounting, events
+from oarlock.store.queries import events, resources, summaries
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
@@ -39,6 +40,17 @@ def test_after_three_attempts_a_job_is_in_error(make):
     assert sorted(cluster.states().items())[3:] == [("node4", {"Alive"}), ("node5", {"Alive"})]
 
 
+def test_a_job_is_not_launched_on_cpus_that_cannot_be_read(cluster):
+    broken = "UPDATE resources SET cpuset = '0;1' WHERE network_address = 'node1'"  # past the server
+    cluster.write(lambda tx: tx.exec_driver_sql(broken))
+    job = cluster.submit("sleep 10")
+    cluster.finish()
+    assert cluster.story(job) == [*NORMAL[:2], *NORMAL]
+    assert cluster.events(job) == ["CPUSET_ERROR", "SWITCH_INTO_TERMINATE_STATE"]
+    assert cluster.states() == {"node1": {"Suspected"}, "node2": {"Alive"}}
+    assert cluster.placed(job) == ["node2"]
+
+
 @pytest.mark.parametrize("event", ["WORKING_DIRECTORY", "OUTPUT_FILES"])
 def test_the_users_own_fault_is_not_tried_again(cluster, event):
     job = cluster.submit(f"fail {event}")
@@ -47,6 +59,7 @@ def test_the_users_own_fault_is_not_tried_again(cluster, event):
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
+@pytest.mark.manual(147)
 @pytest.mark.parametrize(
     ("event", "state"),
     [("SSH_TRANSFER_TIMEOUT", "Suspected"), ("BAD_HASHTABLE_DUMP", "Alive"), ("EXIT_VALUE_OAREXEC", "Alive")],
@@ -101,6 +114,7 @@ def test_failures_of_users_count_only_one_after_the_other_within_an_hour(make):
     assert cluster.states() == {"node1": {"Alive"}}
 
 
+@pytest.mark.manual(121)
 def test_a_job_of_an_unreachable_node_runs_elsewhere(cluster):
     cluster.unplug("node1")
     job = cluster.submit("sleep 10")
@@ -112,6 +126,7 @@ def test_a_job_of_an_unreachable_node_runs_elsewhere(cluster):
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
+@pytest.mark.manual(141)
 def test_a_failed_server_prologue_ends_the_job_and_stops_all_queues(cluster):
     cluster.scripts["prologue"] = EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR
     job = cluster.submit("sleep 10")
@@ -123,6 +138,7 @@ def test_a_failed_server_prologue_ends_the_job_and_stops_all_queues(cluster):
     assert cluster.job(other).state is JobState.WAITING
 
 
+@pytest.mark.manual(140)
 def test_a_failed_server_epilogue_keeps_the_exit_code(make):
     cluster = make(server_epilogue_exec_file="/site/epilogue")
     cluster.scripts["epilogue"] = EventType.SERVER_EPILOGUE_TIMEOUT
@@ -185,6 +201,7 @@ def test_a_kill_for_a_node_out_of_reach_waits_until_it_is_back(cluster):
     assert cluster.story(job) == KILLED
 
 
+@pytest.mark.manual(121, 154, 169)
 def test_silent_nodes_are_suspected_by_the_check_and_come_back(cluster):
     cluster.nodes["node2"].up = False
     cluster.check_nodes()
@@ -194,6 +211,7 @@ def test_silent_nodes_are_suspected_by_the_check_and_come_back(cluster):
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
+@pytest.mark.manual(169, 179)
 def test_resources_long_suspected_are_dead(make):
     cluster = make(dead_switch_time=600)
     cluster.nodes["node2"].up = False
@@ -204,6 +222,44 @@ def test_resources_long_suspected_are_dead(make):
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Dead"}}
 
 
+def test_a_desktop_out_of_reach_is_not_suspected_before_its_date(cluster):
+    job = cluster.submit("sleep 1000", asked="/network_address=1/core=1,walltime=1")
+    numbers = [one["resource_id"] for one in cluster.resources() if one["network_address"] == "node1"]
+    desktop = {"desktop_computing": "YES", "expiry_date": cluster.now + 100}
+    cluster.write(lambda tx: resources.set_properties(tx, numbers, desktop, at=cluster.now))
+    cluster.unplug("node1")
+    cluster.pass_time(80)
+    assert (cluster.states()["node1"], cluster.job(job).state) == ({"Alive"}, JobState.RUNNING)
+    cluster.pass_time(60)
+    assert (cluster.states()["node1"], cluster.job(job).state) == ({"Suspected"}, JobState.RUNNING)
+
+
+@pytest.mark.manual(179)
+def test_a_resource_beyond_its_expiry_date_is_suspected(cluster):
+    job = cluster.submit("sleep 1000")
+    numbers = [one["resource_id"] for one in cluster.resources() if one["network_address"] == "node1"]
+    until = {"expiry_date": cluster.now + 100}
+    cluster.write(lambda tx: resources.set_properties(tx, numbers, until, at=cluster.now))
+    cluster.pass_time(90)
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+    cluster.pass_time(60)
+    assert cluster.states() == {"node1": {"Suspected"}, "node2": {"Alive"}}
+    cluster.check_nodes()  # that it answers does not make it Alive
+    assert cluster.states()["node1"] == {"Suspected"}
+    assert cluster.job(job).state is JobState.RUNNING
+    with cluster.database.read() as tx:
+        written = events.after(tx, 0, [EventType.LOG_SUSPECTED], most=9)
+    assert [(one.event.description, one.event.hosts) for one in written] == [
+        (f"the expiry_date of resources of node1 has passed: {', '.join(map(str, numbers))}", ("node1",))
+    ]
+    later = {"expiry_date": cluster.now + 1000}
+    cluster.write(lambda tx: resources.set_properties(tx, numbers, later, at=cluster.now))
+    cluster.write(lambda tx: resources.set_state(tx, numbers, ResourceState.ALIVE, at=cluster.now))
+    cluster.pass_time(60)
+    assert cluster.states()["node1"] == {"Alive"}
+
+
+@pytest.mark.manual(144)
 def test_forged_and_foreign_reports_change_nothing_but_leave_an_event(cluster):
     job = cluster.submit("sleep 100")
     foreign = Exited("node2", Report(job, 1, "node2", "node2-1", EXITED, status=0))
@@ -342,6 +398,7 @@ def _cut_power(cluster, job):
     cluster.settle()
 
 
+@pytest.mark.manual(197)
 def test_dependants_wait_for_the_copy_after_a_power_cut(make):
     cluster = make(nodes=3)
     job = cluster.submit("sleep 100", types=("idempotent",))
@@ -382,7 +439,7 @@ def test_a_lost_job_that_somebody_ended_is_not_run_again(cluster):
 
 def _used(cluster, job):
     with cluster.database.read() as tx:
-        return [(one.cpu_seconds, one.memory_peak_bytes, one.detail) for one in accounting.summaries_of(tx, [job])]
+        return [(one.cpu_seconds, one.memory_peak_bytes, one.detail) for one in summaries.of_jobs(tx, [job])]
 
 
 def test_usage_counts_once_when_reports_come_again(cluster):

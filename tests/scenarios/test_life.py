@@ -3,6 +3,7 @@
 import pytest
 
 from oarlock.job import explain
+from oarlock.job.run import kill
 from oarlock.job.run.reports import JobResumed, JobSuspended
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
@@ -12,6 +13,7 @@ NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminate
 KILLED = [*NORMAL[:-1], "Error"]
 
 
+@pytest.mark.manual(78, 107)
 def test_a_job_runs_ends_and_is_accounted(cluster):
     job = cluster.submit("sleep 10")
     cluster.finish()
@@ -40,6 +42,7 @@ def test_jobs_wait_for_each_other_where_there_is_room_for_one(make):
     assert cluster.used() == 20
 
 
+@pytest.mark.manual(135)
 def test_a_job_over_its_walltime_is_ended_by_its_node(cluster):
     job = cluster.submit("sleep 9999", "/core=1,walltime=0:1:0")
     cluster.finish()
@@ -48,6 +51,7 @@ def test_a_job_over_its_walltime_is_ended_by_its_node(cluster):
     assert (cluster.job(job).exit_code, cluster.job(job).stop) == (None, BEGIN + 60)
 
 
+@pytest.mark.manual(99, 129, 138)
 def test_a_running_job_is_killed(cluster):
     job = cluster.submit("sleep 100")
     [answer] = cluster.kill(job)
@@ -57,6 +61,7 @@ def test_a_running_job_is_killed(cluster):
     assert [one.done for one in cluster.kill(job)] == [False]
 
 
+@pytest.mark.manual(99)
 @pytest.mark.parametrize("held", [False, True])
 def test_a_job_that_waits_or_is_held_is_killed_at_once(make, held):
     cluster = make(nodes=1, cores=1)
@@ -78,6 +83,7 @@ def test_killing_what_does_not_exist_or_is_over_is_refused_in_a_sentence(cluster
     ]
 
 
+@pytest.mark.manual(131, 181, 192)
 def test_a_job_that_does_not_end_is_given_up(cluster):
     job = cluster.submit("sleep 9999 deaf")
     cluster.nodes["node1"].runs[job, 1].ends = None
@@ -90,6 +96,7 @@ def test_a_job_that_does_not_end_is_given_up(cluster):
     assert cluster.states() == {"node1": {"Suspected"}, "node2": {"Alive"}}
 
 
+@pytest.mark.manual(29, 63, 66)
 def test_a_held_job_does_not_start_until_it_is_released(make):
     cluster = make(nodes=1, cores=1)
     first = cluster.submit("sleep 10")
@@ -148,6 +155,7 @@ def test_a_running_job_is_not_held_without_saying_so(cluster):
     assert (answer.done, answer.kind) == (False, "IllegalMove")
 
 
+@pytest.mark.manual(20)
 def test_a_dependant_starts_after_the_job_it_waits_for(cluster):
     first = cluster.submit("sleep 20")
     second = cluster.submit("sleep 1", after=(first,))
@@ -155,6 +163,7 @@ def test_a_dependant_starts_after_the_job_it_waits_for(cluster):
     assert cluster.job(second).start >= cluster.job(first).stop
 
 
+@pytest.mark.manual(197)
 def test_a_job_blocked_by_a_failed_one_waits_for_ever(cluster):
     first = cluster.submit("sleep 1 exit 1")
     second = cluster.submit("sleep 1", after=(first,))
@@ -162,6 +171,7 @@ def test_a_job_blocked_by_a_failed_one_waits_for_ever(cluster):
     assert cluster.job(second).state is JobState.WAITING
 
 
+@pytest.mark.manual(189)
 def test_a_job_on_two_nodes_prepares_both_and_gives_both_back(cluster):
     job = cluster.submit("sleep 10", "/network_address=2,walltime=1")
     assert cluster.placed(job) == ["node1", "node2"]
@@ -181,6 +191,7 @@ def test_a_noop_job_runs_nothing_and_ends_at_its_walltime(cluster):
     assert cluster.events(job) == ["WALLTIME", "SWITCH_INTO_TERMINATE_STATE"]
 
 
+@pytest.mark.manual(159, 203, 204)
 @pytest.mark.parametrize("kind", ["deploy", "cosystem"])
 def test_deploy_and_cosystem_jobs_run_on_the_frontend(make, kind):
     cluster = make(deploy_hostname=FRONTEND, cosystem_hostname=FRONTEND)
@@ -199,6 +210,7 @@ def test_where_no_frontend_is_set_nothing_runs_on_the_server(cluster, kind):
     assert cluster.frontend.ran == []
 
 
+@pytest.mark.manual(12)
 def test_a_reservation_is_acknowledged_and_starts_at_its_date(cluster):
     job = cluster.submit(
         "sleep 10", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:1:0"
@@ -234,6 +246,7 @@ def test_a_reservation_whose_date_is_taken_names_another_date(cluster):
     assert (told.says, told.start) == (f"it is over (Error): {cluster.job(job).message}", None)
 
 
+@pytest.mark.manual(146)
 def test_a_reservation_that_starts_late_is_shorter(cluster):
     job = cluster.submit(
         "sleep 9999", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:10:0"
@@ -247,6 +260,7 @@ def test_a_reservation_that_starts_late_is_shorter(cluster):
     assert cluster.job(job).stop == BEGIN + 700
 
 
+@pytest.mark.manual(136)
 def test_a_reservation_starts_without_missing_resources(cluster):
     job = cluster.submit(
         "sleep 9999", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:10:0"
@@ -258,6 +272,25 @@ def test_a_reservation_starts_without_missing_resources(cluster):
     assert "SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION" in cluster.events(job)
 
 
+def test_a_permissive_job_holds_nodes_that_are_away(cluster):
+    cluster.set_state("node2", NextState.ABSENT)
+    job = cluster.submit("", "/network_address=2,walltime=0:1:0", types=("noop", "state=permissive"))
+    assert (cluster.job(job).state, cluster.placed(job)) == (JobState.RUNNING, ["node1", "node2"])
+    cluster.finish()
+    assert cluster.job(job).state is JobState.TERMINATED
+
+
+def test_a_permissive_job_whose_node_does_not_answer_is_not_tried_again(make):
+    cluster = make(nodes=1)
+    cluster.unplug("node1")
+    cluster.set_state("node1", NextState.SUSPECTED)
+    job = cluster.submit("true", types=("state=permissive",))
+    cluster.finish()
+    assert cluster.story(job) == ["Waiting", "toLaunch", "Error"]
+    assert cluster.events(job) == ["PING_CHECKER_NODE_SUSPECTED", "SWITCH_INTO_ERROR_STATE"]
+
+
+@pytest.mark.manual(137, 145, 194, 202)
 def test_a_best_effort_job_makes_room_and_its_copy_runs_later(make):
     cluster = make(nodes=1, cores=1)
     kind = {"queue": "besteffort", "types": ("besteffort", "idempotent"), "message": "R=1,W=1:0:0,J=B"}
@@ -280,6 +313,37 @@ def test_a_best_effort_job_makes_room_and_its_copy_runs_later(make):
     assert cluster.job(waits).start >= cluster.job(copy).stop
 
 
+def test_a_running_job_becomes_best_effort_and_ordinary_again(make):
+    cluster = make(nodes=1, cores=1)
+    job = cluster.submit("sleep 1000", "/core=1,walltime=1")
+    waits = cluster.submit("sleep 20")
+    never = waits + 1
+
+    def switch(*numbers):
+        return cluster.act(lambda tx: kill.switch_besteffort(tx, cluster.context, numbers, by="root", now=cluster.now))
+
+    refused = switch(waits, never)
+    assert [(answer.done, answer.kind) for answer in refused] == [(False, "JobNotRunning"), (False, "UnknownJob")]
+    cluster.kill(waits)
+    assert [answer.says for answer in switch(job)] == [f"Add besteffort type for the job {job}."]
+    assert [answer.says for answer in switch(job)] == [f"Remove besteffort type for the job {job}."]
+    second = cluster.submit("sleep 20")
+    assert (cluster.job(job).types, cluster.job(second).state) == ((), JobState.WAITING)
+    switch(job)
+    cluster.finish()
+    assert (cluster.story(job), cluster.story(second)) == (KILLED, NORMAL)
+    assert cluster.events(job) == [
+        "ADD_BESTEFFORT_JOB_TYPE",
+        "DELETE_BESTEFFORT_JOB_TYPE",
+        "ADD_BESTEFFORT_JOB_TYPE",
+        "BESTEFFORT_KILL",
+        "FRAG_JOB_REQUEST",
+        "SEND_KILL_JOB",
+        "SWITCH_INTO_ERROR_STATE",
+    ]
+
+
+@pytest.mark.manual(139, 195)
 def test_a_best_effort_job_gets_its_checkpoint_signal_first(make):
     cluster = make(nodes=1, cores=1)
     low = cluster.submit("sleep 1000", queue="besteffort", types=("besteffort",), checkpoint=30)
@@ -299,6 +363,7 @@ def test_a_plain_best_effort_job_is_not_copied(make):
     assert "RESUBMIT_JOB_AUTOMATICALLY" not in cluster.events(low)
 
 
+@pytest.mark.manual(193)
 @pytest.mark.parametrize(("seconds", "copies"), [(61, True), (30, False)])
 def test_an_idempotent_job_is_copied_if_it_ran_for_a_minute(cluster, seconds, copies):
     job = cluster.submit(f"sleep {seconds} exit 99", types=("idempotent",))
@@ -306,6 +371,7 @@ def test_an_idempotent_job_is_copied_if_it_ran_for_a_minute(cluster, seconds, co
     assert ("RESUBMIT_JOB_AUTOMATICALLY" in cluster.events(job)) is copies
 
 
+@pytest.mark.manual(75, 182)
 def test_resources_taken_out_of_use_end_the_jobs_there(cluster):
     job = cluster.submit("sleep 1000")
     cluster.set_state("node1", NextState.ABSENT)
@@ -313,3 +379,38 @@ def test_resources_taken_out_of_use_end_the_jobs_there(cluster):
     assert cluster.states() == {"node1": {"Absent"}, "node2": {"Alive"}}
     other = cluster.submit("sleep 10")
     assert cluster.placed(other) == ["node2"]
+
+
+def priorities(cluster):
+    return [one["scheduler_priority"] for one in cluster.resources()]
+
+
+@pytest.mark.manual(109)
+def test_best_effort_and_shared_jobs_count_in_scheduler_priority(make):
+    cluster = make(cores=2)
+    first = cluster.submit("sleep 100", types=("besteffort",), queue="besteffort")
+    assert (cluster.placed(first), priorities(cluster)) == (["node1"], [6, 2, 0, 0])
+    second = cluster.submit("sleep 100", types=("timesharing=*,*",))
+    assert (cluster.placed(second), priorities(cluster)) == (["node2"], [6, 2, 60, 20])
+    third = cluster.submit("sleep 300", types=("timesharing=*,*",))  # it could share a core, and need not
+    assert (cluster.placed(third), priorities(cluster)) == (["node1"], [26, 62, 60, 20])
+    with cluster.database.read() as tx:
+        written = {attribute for (attribute,) in tx.exec_driver_sql("SELECT DISTINCT attribute FROM resource_logs")}
+    assert "scheduler_priority" not in written
+    cluster.pass_time(110)
+    cluster.submit("sleep 1000")
+    assert priorities(cluster) == [20, 60, 0, 0]
+    cluster.finish()
+    assert priorities(cluster) == [0, 0, 0, 0]
+
+
+def test_scheduler_priority_is_counted_where_the_site_says(make):
+    nowhere = make(scheduler_priority_hierarchy_order=())
+    nowhere.submit("sleep 100", types=("besteffort",), queue="besteffort")
+    assert set(priorities(nowhere)) == {0}
+    cluster = make(cores=2, scheduler_priority_hierarchy_order=("colour", "type", "network_address"))
+    cluster.submit("sleep 100", types=("besteffort",), queue="besteffort")
+    assert priorities(cluster) == [10, 10, 4, 4]
+    cluster.restart()
+    cluster.submit("sleep 1")
+    assert priorities(cluster) == [10, 10, 4, 4]

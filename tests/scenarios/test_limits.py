@@ -4,7 +4,7 @@ import json
 import time
 
 from oarlock.job import explain
-from oarlock.job.cluster import maintenance
+from oarlock.job.limits import add_maintenance_window
 from oarlock.model.job import JobState, Reservation
 
 HOUR = 3600
@@ -125,8 +125,11 @@ def test_nodes_are_drained_for_maintenance_and_used_again_after_it(make):
     cluster = make()
     running = cluster.submit("sleep 2000", "/network_address=1,walltime=1")
     begin = cluster.now + 600
-    met = cluster.write(lambda tx: maintenance.add(tx, name="cooling", start=begin, stop=begin + 1200, nodes=None,
-                                                   where=None, by="root", now=cluster.now))  # fmt: skip
+    met = cluster.write(
+        lambda tx: add_maintenance_window(
+            tx, name="cooling", start=begin, stop=begin + 1200, nodes=None, where=None, by="root", now=cluster.now
+        )
+    )
     assert (met.resources, met.running) == (4, (running,))
     long, short = cluster.submit("sleep 5", "/core=1,walltime=1"), cluster.submit("sleep 5", "/core=1,walltime=0:5")
     assert "maintenance `cooling` of node2 begins in 0:10:00" in why(cluster, long)

@@ -28,6 +28,18 @@ def test_the_start_alone_can_be_chosen(cluster):
     assert [tag for _, tag, _ in cluster.notified] == ["START"]
 
 
+def test_a_report_comes_once_at_the_end_however_the_job_ends(cluster):
+    for command in ("sleep 10", "exit 3"):
+        cluster.submit(command, notify=options.notify("[REPORT,END]mail:ada@lab.org"))
+    killed = cluster.submit("sleep 100", notify=options.notify("[START,REPORT]mail:ada@lab.org"))
+    cluster.pass_time(50)
+    cluster.kill(killed)
+    cluster.finish()
+    assert sorted((job, tag) for job, tag, _ in cluster.notified) == [
+        (1, "REPORT"), (2, "REPORT"), (3, "REPORT"), (3, "START"),
+    ]  # fmt: skip
+
+
 def test_the_owner_is_told_that_somebody_ends_the_job(cluster):
     running = cluster.submit("sleep 100", notify="[INFO]exec:/bin/tell")
     waiting = cluster.submit("sleep 100", notify="mail:ada@lab.org", state=JobState.HOLD)

@@ -1,10 +1,11 @@
 """Walltimes of running jobs change as far as nobody is delayed who was given a date."""
 
+import json
 from typing import Any
 
 import pytest
 
-from oarlock.job.cluster import maintenance
+from oarlock.job.limits import add_maintenance_window
 from oarlock.job.run import walltime
 from oarlock.job.run.walltime import WalltimeAsker, WalltimeStatus
 from oarlock.model.errors import WalltimeRefused
@@ -121,12 +122,34 @@ def test_maintenance_is_not_run_into(make):
     job = running(cluster)
     start = cluster.now + HOUR + 600
     cluster.write(
-        lambda tx: maintenance.add(
+        lambda tx: add_maintenance_window(
             tx, name="power", start=start, stop=start + 60, nodes=None, where=None, by="root", now=cluster.now
         )
     )
     change = ask(cluster, job, "+1")
     assert cluster.job(job).start + HOUR + change.granted == start
+
+
+def test_an_increase_stays_within_quotas(make, tmp_path):
+    file = tmp_path / "quotas.json"
+    file.write_text(json.dumps({"quotas": {"*,*,*,/": [-1, -1, 3]}}))  # 3 resource-hours at once
+    cluster = make(nodes=2, quotas=True, quotas_conf_file=file, **ON)
+    job, _ = running(cluster), running(cluster, asked="/core=1,walltime=1:30")
+    assert (ask(cluster, job, "+2").granted, status(cluster, job).pending) == (1800, 2 * HOUR - 1800)
+
+
+def test_an_increase_leaves_a_quota_to_those_who_were_given_a_date(make, tmp_path):
+    file = tmp_path / "quotas.json"
+    file.write_text(json.dumps({"quotas": {"*,*,*,/": [-1, 1, -1]}}))  # a job of each user at a time
+    cluster = make(nodes=2, quotas=True, quotas_conf_file=file, walltime_allowed_users_to_delay_jobs=("ada",), **ON)
+    job = running(cluster)
+    date, asked = cluster.now + 2 * HOUR, "/network_address=1,walltime=1"
+    cluster.submit("sleep 60", asked, reservation=Reservation.TO_SCHEDULE, start=date)
+    planned = cluster.submit("sleep 60", "/core=1,walltime=0:30")
+    assert ask(cluster, job, "+3").granted == 0
+    assert ask(cluster, job, "+3", delay_next_jobs=True).granted == date - 1 - cluster.job(job).start - HOUR
+    cluster.run_until(planned, JobState.RUNNING)
+    assert cluster.job(planned).start > date
 
 
 def test_the_settings_of_oar_bound_and_divide_an_increase(make):

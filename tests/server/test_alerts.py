@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
+
 from oarlock.config import Config
 from oarlock.job import notices
 from oarlock.job.run.reports import NotificationFailed
@@ -60,6 +62,7 @@ async def test_administrators_get_one_mail_of_what_stops_nodes_or_queues(databas
     assert "EXTERMINATE" not in text
 
 
+@pytest.mark.manual(143)
 @run_async
 async def test_an_absent_mail_server_is_one_event_and_then_the_mail(database):
     database.write(notices.begin_alerts)

@@ -17,9 +17,9 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
-from oarlock.server.http import descriptors
 from oarlock.server.http.connection import ConnectionLimits, caller_of
 from oarlock.server.http.listen import answer, listen
+from oarlock.server.reserves import connection_shares
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.web.policy import AccessPolicy
@@ -29,6 +29,7 @@ from tests.web.nodeless_server import NOW, Client, NodelessServer, Running, alon
 LOOPBACK = Config().allowed_networks
 
 
+@pytest.mark.manual(157, 178)
 def test_socket_and_port_say_which_server_this_is(database: Database):
     told = {"version": __version__, "cluster": "cluster", "now": NOW}
     with running(database) as api:
@@ -142,6 +143,7 @@ def test_a_client_that_takes_its_answers_slowly_gets_all_of_them(sqlite_path: Pa
             got += sock.recv(65_536)
 
 
+@pytest.mark.manual(164)
 def test_other_networks_are_turned_away_at_the_port_alone(sqlite_path: Path):
     elsewhere = (ip_network("10.0.0.0/8"),)
     with alone(sqlite_path, allowed_networks=elsewhere) as api:
@@ -219,8 +221,8 @@ def test_a_connection_to_a_server_that_stops_as_it_starts_is_closed(sqlite_path:
 
 
 def test_half_of_the_descriptors_are_kept_from_connections():
-    assert descriptors.connection_shares(1024) == (512, 384)
-    assert descriptors.connection_shares(resource.RLIM_INFINITY) == (32_768, 24_576)
+    assert connection_shares(1024) == (512, 384)
+    assert connection_shares(resource.RLIM_INFINITY) == (32_768, 24_576)
 
 
 def test_a_connection_too_many_is_told_so_only_after_a_moment(sqlite_path: Path):

@@ -80,7 +80,17 @@ async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(workspac
         assert (report.outcome, post.out(1)) == (EXITED, f"{two_users[0]}\n")
         assert (workspace / "fixed" / "lock").exists()
         settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
-        names = {"node", "silence", "idle", "sample_period", "check", "instance", "spool_key"}
+        names = {
+            "node",
+            "silence",
+            "idle",
+            "sample_period",
+            "sample_sources",
+            "check",
+            "instance",
+            "spool_key",
+            "files_kept",
+        }
         assert set(json.loads(settings)) == names
         assert b"import " not in rest
         assert len(rest) < 5000

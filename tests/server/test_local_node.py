@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import pwd
@@ -42,6 +43,7 @@ from oarlock.server.nodes import (
     NodeClient,
     Started,
     Timeouts,
+    file_transfer,
     local,
 )
 from oarlock.server.nodes.command import NodeCommand
@@ -53,6 +55,7 @@ pytestmark = needs_root
 NINE = Path("/root/.pyenv/versions/3.9.18/bin/python3.9")
 
 
+@pytest.mark.manual(17, 189)
 @run_async
 async def test_a_job_runs_as_its_user_in_its_directory_and_its_group(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
@@ -113,6 +116,7 @@ async def test_a_launch_for_another_boot_is_refused(workspace, two_users):
         assert refusal.value.word == REBOOTED
 
 
+@pytest.mark.manual(192)
 @run_async
 async def test_a_job_is_told_to_end_and_ends(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
@@ -156,6 +160,7 @@ async def test_the_walltime_can_be_changed_while_a_job_runs(workspace, two_users
         assert (await post.report(1)).outcome == WALLTIME
 
 
+@pytest.mark.manual(14, 15, 139, 195)
 @run_async
 async def test_the_checkpoint_signal_comes_before_the_end(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
@@ -177,6 +182,7 @@ async def test_a_signal_reaches_the_program_below_the_shell_and_not_the_shell(wo
         assert (report.status, post.out(1)) == (0, "1\nafter 9\n")
 
 
+@pytest.mark.manual(68)
 @run_async
 async def test_a_suspended_job_stands_still_and_its_walltime_with_it(workspace, two_users):
     async with open_node(workspace, two_users[0]) as post:
@@ -193,6 +199,7 @@ async def test_a_suspended_job_stands_still_and_its_walltime_with_it(workspace, 
         assert 2.4 < report.suspended < 4
 
 
+@pytest.mark.manual(173)
 @run_async
 async def test_the_sites_own_program_suspends_in_place_of_the_freezer(workspace, two_users, site):
     program = script(site / "pause", f'echo "$1" >> {site}/asked; cat >> {site}/asked; echo >> {site}/asked')
@@ -247,6 +254,7 @@ async def test_verbs_for_an_attempt_that_is_not_there_are_refused(workspace, two
         assert refusal.value.word == UNKNOWN
 
 
+@pytest.mark.manual(122, 124, 127, 132, 133)
 @pytest.mark.parametrize(
     ("change", "event", "says"),
     [
@@ -300,6 +308,7 @@ async def test_a_spool_that_is_gone_refuses_the_launch(workspace, two_users):
         assert refusal.value.word == "CANNOT_CREATE_TMP_DIRECTORY"
 
 
+@pytest.mark.manual(126)
 @run_async
 async def test_a_full_spool_refuses_the_launch_and_the_next_one_runs(workspace, two_users):
     with small_disk(workspace / "spool") as disk:
@@ -313,6 +322,7 @@ async def test_a_full_spool_refuses_the_launch_and_the_next_one_runs(workspace, 
                 assert (await post.run(job, command)).status == 0
 
 
+@pytest.mark.manual(125)
 @run_async
 async def test_a_full_runtime_directory_fails_the_launch(workspace, two_users):
     with small_disk(workspace / "run") as disk:
@@ -323,6 +333,7 @@ async def test_a_full_runtime_directory_fails_the_launch(workspace, two_users):
             assert "No space left" in report.says
 
 
+@pytest.mark.manual(167)
 @run_async
 async def test_prologue_and_epilogue_have_nothing_of_the_users(workspace, two_users, site):
     log = site / "log"
@@ -351,6 +362,7 @@ async def test_after_a_failed_prologue_the_epilogue_still_runs(workspace, two_us
         assert ((site / "cleaned").exists(), (post.home / "1.out").exists()) == (True, False)
 
 
+@pytest.mark.manual(167)
 @run_async
 async def test_a_prologue_that_hangs_is_ended_with_its_daemons(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
@@ -364,6 +376,7 @@ async def test_a_prologue_that_hangs_is_ended_with_its_daemons(workspace, two_us
         wait_until(lambda: not daemon.exists(), what="the burial of the daemon")
 
 
+@pytest.mark.manual(130)
 @run_async
 async def test_a_job_can_be_killed_during_its_prologue(workspace, two_users, site):
     hooks = SiteHooks(prologue=script(site / "p", f"touch {site}/begun; sleep 600"))
@@ -375,6 +388,7 @@ async def test_a_job_can_be_killed_during_its_prologue(workspace, two_users, sit
         assert (report.outcome, report.status, (post.home / "1.out").exists()) == (KILLED, None, False)
 
 
+@pytest.mark.manual(123)
 @run_async
 async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(workspace, two_users, site):
     async with open_node(workspace, two_users[0]) as post:
@@ -399,6 +413,7 @@ async def test_a_node_says_at_once_which_programs_of_the_site_it_cannot_run(work
         assert (await post.node.hello()).unusable == {bad: f"{bad} cannot be opened: No such file or directory"}
 
 
+@pytest.mark.manual(174)
 @run_async
 async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(workspace, two_users, site):
     group = "/sys/fs/cgroup/pids/oarlock-site-test"
@@ -458,6 +473,7 @@ async def test_a_fork_bomb_is_contained_and_the_node_still_answers(workspace, tw
         assert (await post.report(1)).counters["tasks_refused_total"] > 0
 
 
+@pytest.mark.manual(188)
 @run_async
 async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(workspace, two_users):
     """SIGKILL of the node program stands for the loss of server, ssh and program at once."""
@@ -495,6 +511,7 @@ async def test_a_newer_program_of_the_same_spool_ends_the_older(workspace, two_u
         await newer.close()
 
 
+@pytest.mark.manual(128)
 @run_async
 @pytest.mark.parametrize("who", ["spawner", "supervisor"])
 async def test_a_killed_supervisor_or_spawner_is_reported(workspace, two_users, who):
@@ -575,6 +592,71 @@ async def test_an_attempt_that_the_node_does_not_know_is_missing(workspace, two_
         os.kill(post.node._channel._process.pid, signal.SIGKILL)
         missing = await post.until(lambda event: isinstance(event, AttemptMissing))
         assert missing == AttemptMissing(post.settings.node, 77, 1)
+
+
+@pytest.mark.manual(85, 176)
+@run_async
+async def test_a_sensor_is_bounded_in_time_and_text_and_must_be_roots(workspace, two_users, site, monkeypatch):
+    good = script(site / "good", "echo $1 $2; tr -d '{}\\n' | cut -c1-8; head -c 100000 /dev/zero | tr '\\0' x")
+    slow = script(site / "slow", "echo early 1; sleep 600 & exec sleep 600")
+    bad = script(site / "bad", "echo half 2; exit 3")
+    theirs = script(site / "theirs", "echo 1")
+    os.chown(theirs, 4242, 4242)
+    async with open_node(workspace, two_users[0]) as post:
+        text, says = await post.node.sense(good, 7, "ada_7")
+        assert (text.splitlines()[:2], len(text), says) == (["7 ada_7", '"path": '], 16 << 10, "")
+        assert await post.node.sense(bad, 7, "ada_7") == ("half 2\n", f"{bad} ended with exit 3")
+        assert "chown root" in (await post.node.sense(theirs, 7, "ada_7"))[1]
+        late = await post.node.sense(slow, 7, "ada_7", seconds=1)
+        assert late == ("early 1\n", f"{slow} did not end within 1 s")
+        with pytest.raises(NodeRefused, match="cannot be read"):
+            await post.node.sense(good, 7, "../../x")
+        assert (await post.run(8, "echo fine")).status == 0
+    async with open_node(workspace, two_users[0], programs=(bad,)) as post:
+        with pytest.raises(NodeRefused, match="not among the programs"):
+            await post.node.sense(good, 7, "ada_7")
+
+
+@pytest.mark.manual(160)
+@run_async
+async def test_in_debug_mode_a_supervisor_keeps_a_log_for_root_alone(workspace, two_users):
+    async with open_node(workspace, two_users[0], debug=True) as post:
+        launch = post.launch(1, "echo hidden; exec sleep 600", environment={"TOKEN": "classified"})
+        await post.node.launch(launch)
+        await post.started(1)
+        await post.node.kill(1, 1)
+        await post.report(1)
+        await post.run(2, "true", directory="/nowhere")
+        await post.node.forget([(1, 1), (2, 1)])
+        spooled = Path(post.settings.spool)
+        log = spooled / "1.1.log"
+        steps = [re.sub(r" \w+=.*", "", line[24:]) for line in log.read_text().splitlines()]
+        assert steps == [
+            "launch", "cgroup made", "running", "request", "to be ended", "command ended", "cgroup removed", "reported",
+        ]  # fmt: skip
+        assert not [word for word in ("hidden", "classified", launch.secret) if word in log.read_text()]
+        assert [oct(path.stat().st_mode & 0o777) for path in (log, spooled)] == ["0o600", "0o700"]
+        assert 'cannot start event="WORKING_DIRECTORY"' in (spooled / "2.1.log").read_text()
+
+
+@run_async
+async def test_logs_of_supervisors_are_few_small_and_not_old(workspace, two_users):
+    spooled = workspace / "spool"
+    spooled.mkdir(mode=0o700)
+    for number in range(1, 251):
+        old = spooled / f"{number}.1.log"
+        old.write_text("x")
+        os.utime(old, (number + time.time() - 300,) * 2)
+    os.utime(spooled / "250.1.log", (0, 0))
+    (spooled / "999.1.log").write_bytes(b"x" * (256 << 10))  # of an attempt of the same number, full
+    async with open_node(workspace, two_users[0], debug=True) as post:
+        await post.run(999, "true")
+        left = {path.name for path in spooled.glob("*.log")}
+        assert left == {f"{number}.1.log" for number in (*range(52, 250), 999)}
+        assert (spooled / "999.1.log").read_bytes()[256 << 10 :].endswith(b" the log is full\n")
+    async with open_node(workspace, two_users[0]) as post:
+        await post.run(1000, "true")
+        assert not (spooled / "1000.1.log").exists()
 
 
 @run_async
@@ -798,3 +880,32 @@ async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(workspace, tw
         await post.node.ping()
         await asyncio.to_thread(wait_until, lambda: len(supervisors(lock)) == 1)
         assert (await post.run(6, "true")).outcome == EXITED
+
+
+@run_async
+async def test_a_file_arrives_once_and_one_that_stalls_is_a_timeout(workspace, two_users, monkeypatch):
+    monkeypatch.setattr(file_transfer, "STALLED_SECONDS", 0.3)
+    size = 1_000_000
+    file = workspace / hashlib.sha256(bytes(size)).hexdigest()
+    file.write_bytes(bytes(size))
+    other, large = workspace / ("0" * 64), workspace / ("1" * 64)
+    other.write_bytes(bytes(size))
+    with large.open("wb") as empty:
+        empty.truncate(1 << 30)
+    async with open_node(workspace, two_users[0]) as post:
+        there = Path(post.settings.spool) / "files"
+        await asyncio.gather(*(post.node.put_file(file, size) for _ in range(3)))
+        assert (there / file.name).stat().st_size == size
+        with pytest.raises(NodeRefused, match="arrived on the node with another sum"):
+            await post.node.put_file(other, size)
+        with pytest.raises(NodeRefused, match="the node has no room for an archive of 1099511627776 MiB"):
+            await post.node.put_file(large, 1 << 60)
+        sending = asyncio.create_task(post.node.put_file(large, 1 << 30))
+        await asyncio.to_thread(wait_until, lambda: any(path.stat().st_size for path in there.glob("new.*")))
+        program = post.node._channel._process.pid
+        os.kill(program, signal.SIGSTOP)
+        with pytest.raises(NodeRefused, match="an archive did not go on for 0 s"):
+            await sending
+        os.kill(program, signal.SIGCONT)
+        await post.node.ping()  # behind the request that ends the file
+        assert [path.name for path in there.iterdir()] == [file.name]

@@ -31,6 +31,7 @@ def _texts(file: Path) -> list[str]:
     return [line.split(" ", 3)[3] for line in file.read_text().splitlines()]
 
 
+@pytest.mark.manual(163, 180)
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_each_log_level_adds_to_the_one_before(tmp_path: Path, level: int):
     _begin(tmp_path / "log", level)

@@ -22,11 +22,17 @@ async def _nobody(notice):
     raise AssertionError(notice)
 
 
+async def _no_report(job):
+    raise AssertionError(job)
+
+
+@pytest.mark.manual(143, 166, 198)
 @run_async
 async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
     heard = []
     with post_office() as post:
-        notices = NoticeSender(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
+        config = Config(mail_smtp_server=post.place, mail_sender="oar@lab.org")
+        notices = NoticeSender(config, heard.append, _nobody, _no_report)
         for _ in range(35):
             await notices.send(NOTICE)
     assert (len(post.mails), heard) == (30, [NotificationSent(5)] * 35)
@@ -35,9 +41,24 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
 
 
 @run_async
+async def test_who_wants_a_report_gets_it_in_the_mail_of_the_end():
+    async def report(job):
+        return f"  Cores of job {job}: 50 %\n"
+
+    heard = []
+    with post_office() as post:
+        notices = NoticeSender(Config(mail_smtp_server=post.place), heard.append, _nobody, report)
+        await notices.send(Notify(7, "ada", "fit", "mail:ada@lab.org", "REPORT", "the job ended", 5))
+    assert "Subject: [OAR] REPORT: job 7 (fit)" in post.mails[0]
+    assert "Job 7 (fit) of ada: the job ended\n\n  Cores of job 7: 50 %" in post.mails[0].replace("\r", "")
+    assert heard == [NotificationSent(5)]
+
+
+@pytest.mark.manual(143)
+@run_async
 async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
-    await NoticeSender(Config(), heard.append, _nobody).send(NOTICE)
+    await NoticeSender(Config(), heard.append, _nobody, _no_report).send(NOTICE)
     says = "a mail to ada@lab.org could not be sent: no MAIL_SMTP_SERVER is set"
     assert heard == [NotificationFailed(7, EventType.USER_MAIL_NOTIFICATION, says), NotificationSent(5)]
 
@@ -47,6 +68,7 @@ def test_a_name_cannot_add_a_line_to_the_head_of_a_mail():
         mail(["ada@lab.org\nBcc: all@lab.org"], "END", "", sender="oar@lab.org")
 
 
+@pytest.mark.manual(198)
 @run_async
 async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
     asked, heard = [], []
@@ -55,12 +77,13 @@ async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
         asked.append(notice)
         return ""
 
-    await NoticeSender(Config(), heard.append, run).send(PROGRAM)
+    await NoticeSender(Config(), heard.append, run, _no_report).send(PROGRAM)
     about = ("7", "it's $(x); *", "START", "its command runs on `n1`")
     assert asked == [Notice(7, "ada", "/opt/tell", ("-v", "two words", *about))]
     assert heard == [NotificationSent(6)]
 
 
+@pytest.mark.manual(143)
 @pytest.mark.parametrize("problem", ["/opt/tell ended with status 3", NodeUnreachable("front", "no answer")])
 @run_async
 async def test_a_program_that_fails_is_an_event_of_the_job(problem):
@@ -71,7 +94,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
             return problem
         raise problem
 
-    await NoticeSender(Config(), heard.append, run).send(PROGRAM)
+    await NoticeSender(Config(), heard.append, run, _no_report).send(PROGRAM)
     assert heard == [NotificationFailed(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), NotificationSent(6)]
 
 
@@ -91,7 +114,7 @@ async def test_programs_of_one_user_run_one_after_the_other():
         ran.append(notice.user)
         return ""
 
-    notices = NoticeSender(Config(), heard.append, run)
+    notices = NoticeSender(Config(), heard.append, run, _no_report)
     flood = [asyncio.create_task(notices.send(PROGRAM)) for _ in range(1002)]
     await asyncio.sleep(0)  # all of them ask before bob does
     await notices.send(Notify(8, "bob", "", "exec:/opt/tell", "END", "", 9))
@@ -117,7 +140,7 @@ async def test_a_notice_that_is_cut_off_is_not_done_with():
         began.set()
         await asyncio.Event().wait()
 
-    sending = asyncio.create_task(NoticeSender(Config(), heard.append, run).send(PROGRAM))
+    sending = asyncio.create_task(NoticeSender(Config(), heard.append, run, _no_report).send(PROGRAM))
     await began.wait()
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)

@@ -11,10 +11,10 @@ from oarlock.job.reactor.passes import LEAST_DEPTH, MOST_DEPTH, PassSchedule
 from oarlock.job.reactor.steps import Moment, QuickPass
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
-from oarlock.server import loops
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.planning.client import PlannerGone, PlanningClient, fork, spawn
+from oarlock.server.serve import run_reactor
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs, moves, new_jobs, resources
 from tests.clusters import add_nodes
@@ -70,7 +70,7 @@ def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path,
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         passes = core.reactor.passes
         passes.whole_at = core.clock.steady() + 60
-        running = asyncio.create_task(loops.run(core, {}))
+        running = asyncio.create_task(run_reactor(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(20):
             while not passes.whole_wanted:  # noqa: ASYNC110
@@ -191,7 +191,7 @@ def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, t
         core.apply = decisions.put  # there are no nodes to start anything on
         passes = core.reactor.passes
         passes.dates_at = core.clock.steady() + 1000
-        running = asyncio.create_task(loops.run(core, {}))
+        running = asyncio.create_task(run_reactor(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             quick, look = await decisions.get(), await decisions.get()
@@ -243,7 +243,7 @@ def test_quick_passes_see_another_users_job_behind_a_long_array(sqlite_path, tmp
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
         core.reactor.passes.whole_at = core.clock.steady() + 1000  # whoever starts was seen by a quick pass
-        running = asyncio.create_task(loops.run(core, {}))
+        running = asyncio.create_task(run_reactor(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             assert (await decisions.get()).starts == ()
@@ -266,7 +266,7 @@ def test_who_comes_during_a_whole_pass_is_looked_at_by_another(sqlite_path, tmp_
         core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
-        running = asyncio.create_task(loops.run(core, {}))
+        running = asyncio.create_task(run_reactor(core, {}))
         core.wake_scheduler()
         async with asyncio.timeout(50):
             await decisions.get()

@@ -39,6 +39,7 @@ def test_a_node_name_is_never_an_option_of_ssh():
     assert way.arguments("import os")[-1] == "'import os'"
 
 
+@pytest.mark.manual(176, 186)
 @run_async
 async def test_a_job_runs_on_a_node_that_has_only_sshd_and_python(rack, two_users):
     machine = rack.machine()
@@ -172,6 +173,7 @@ async def test_a_prologue_that_hangs_holds_up_only_its_own_job(rack, two_users, 
         )
 
 
+@pytest.mark.manual(44)
 @run_async
 async def test_a_job_on_two_machines_has_a_place_on_both(rack, two_users):
     first, second = rack.machine(), rack.machine()

@@ -3,7 +3,6 @@
 import os
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,9 @@ from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
 from oarlock.server.http.connection import ConnectionLimits
+from tests.certificates import certificate
 from tests.waiting import wait_until
 from tests.web.nodeless_server import NodelessServer, Running, alone
-
-
-def certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
-    """Make a certificate that signs itself, and its key."""
-    pem, key = folder / "cert.pem", folder / "key.pem"
-    early = folder / "early.pem", folder / "early.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-keyout", early[1], "-out", early[0]],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    early[1].chmod(0o600)
-    early[1].replace(key)
-    early[0].replace(pem)
-    return pem, key
 
 
 @pytest.fixture
@@ -203,3 +188,12 @@ def test_a_token_goes_to_a_new_private_file_or_is_not_made(
         assert command(api, "token", "add", "ci", "-o", str(tmp_path / "new")) == 0
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "there"]
+
+
+def test_the_key_of_a_job_opens_no_connection_of_a_desktop(sqlite_path: Path):
+    """Who shows a key (`oarsh`) needs no token for a session, and is nobody elsewhere."""
+    with alone(sqlite_path) as api, socket.create_connection(("127.0.0.1", api.port), 5) as plain:
+        head = "Host: localhost\r\nAuthorization: JobKey\r\nConnection: Upgrade\r\nUpgrade: oarlock-session\r\n\r\n"
+        plain.sendall(f"GET /api/v1/desktops HTTP/1.1\r\n{head}".encode())
+        assert plain.recv(4096).startswith(b"HTTP/1.1 401 ")
+        assert api.core.asked == []

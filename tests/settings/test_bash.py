@@ -60,6 +60,7 @@ FIRST = "".join(f"{name}=''\n" for name in NAMES)
 FILES = st.lists(LINE, max_size=6).map(lambda lines: FIRST + "".join(lines))
 
 
+@pytest.mark.manual(155)
 @pytest.mark.component("bash")
 @SLOW
 @given(FILES)

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from oarlock.simulate.compare import Comparison
-from oarlock.simulate.page import page
 from oarlock.simulate.platform import parse
+from oarlock.simulate.report import page
 from oarlock.simulate.trace import Trace, TraceJob, flat
 from tests.components import COMPONENTS
 

@@ -7,8 +7,7 @@ import sqlite3
 import pytest
 
 from oarlock.model.errors import DatabaseRefused
-from oarlock.simulate import formats
-from oarlock.simulate.trace import TraceJob, TraceRefused, flat, parts
+from oarlock.simulate.trace import TraceJob, TraceRefused, flat, parts, read_batsim, read_swf, read_trace
 
 SWF = """\
 ; Computer: a small one
@@ -26,7 +25,7 @@ SWF = """\
 
 
 def test_a_line_is_a_job_in_the_order_of_submission():
-    trace = formats.read_swf(SWF.splitlines(), "small")
+    trace = read_swf(SWF.splitlines(), "small")
     assert trace.jobs == (
         TraceJob(1, 0, 50, 50, flat(2), 2, "7", "3", waited=0),  # asked for nothing: what it used
         TraceJob(2, 30, 100, 200, flat(4), 4, "7", "3", waited=5),
@@ -36,7 +35,7 @@ def test_a_line_is_a_job_in_the_order_of_submission():
 
 
 def test_what_is_no_job_is_counted_with_the_reason():
-    assert formats.read_swf(SWF.splitlines(), "small").skipped == {
+    assert read_swf(SWF.splitlines(), "small").skipped == {
         "never ran": 1,
         "short line": 1,
         "no processors": 1,
@@ -46,7 +45,7 @@ def test_what_is_no_job_is_counted_with_the_reason():
 
 def test_aleas_form_asks_for_processors_on_nodes():
     line = "0 100 0 50 24 1 1024 24 600 68719 1 62 1 1 -1 1 1 1 {7,7,7} q_1d 2:ppn=12:x86_64:cl_x#excl"
-    [job] = formats.read_swf([line], "alea").jobs
+    [job] = read_swf([line], "alea").jobs
     assert (job.shape, job.processors, job.user) == (parts(2, 12), 24, "62")
 
 
@@ -64,7 +63,7 @@ def test_batsims_profiles_say_how_long():
             "computes": {"type": "msg_par", "cpu": [1]},
         },
     }
-    trace = formats.read_batsim(json.dumps(workload), "w")
+    trace = read_batsim(json.dumps(workload), "w")
     assert trace.jobs == (TraceJob(4, 0, 10, 10, flat(1), 1), TraceJob(3, 2, 8, 100, flat(2), 2))
     assert (trace.processors, trace.skipped) == (4, {"profile without a length": 1})
 
@@ -73,12 +72,12 @@ def test_the_form_is_seen_from_the_file_packed_or_not(tmp_path):
     plain, packed = tmp_path / "a.txt", tmp_path / "b.gz"
     plain.write_text(SWF)
     packed.write_bytes(gzip.compress(SWF.encode()))
-    assert formats.read(str(plain)).jobs == formats.read(str(packed)).jobs
+    assert read_trace(str(plain)).jobs == read_trace(str(packed)).jobs
     workload = tmp_path / "c"
     workload.write_text(
         '{"jobs": [{"id": 1, "subtime": 0, "res": 1, "profile": "p"}], "profiles": {"p": {"delay": 1}}}'
     )
-    assert formats.read(str(workload)).jobs == (TraceJob(1, 0, 1, 1, flat(1), 1),)
+    assert read_trace(str(workload)).jobs == (TraceJob(1, 0, 1, 1, flat(1), 1),)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +94,12 @@ def test_what_is_no_trace_is_refused(tmp_path, content, says):
     file = tmp_path / "odd"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(TraceRefused, match=says):
-        formats.read(str(file))
+        read_trace(str(file))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(TraceRefused, match="No such file"):
-        formats.read(str(tmp_path / "none.swf"))
+        read_trace(str(tmp_path / "none.swf"))
 
 
 def test_a_database_of_something_else_is_refused(tmp_path):
@@ -109,4 +108,4 @@ def test_a_database_of_something_else_is_refused(tmp_path):
         connection.execute("CREATE TABLE jobs (id INTEGER)")
     connection.close()
     with pytest.raises(DatabaseRefused, match="has no table `assigned_resources`"):
-        formats.read(str(file))
+        read_trace(str(file))

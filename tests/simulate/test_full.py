@@ -7,10 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import ResourceTable
-from oarlock.simulate import full
 from oarlock.simulate.compare import Comparison
 from oarlock.simulate.platform import from_table, uniform
-from oarlock.simulate.replay import Replay
+from oarlock.simulate.replay import Replay, full_replay, identical_processors
 from oarlock.simulate.trace import Trace, TraceJob, flat, parts
 
 BEGIN = 5_000_000
@@ -59,7 +58,7 @@ def test_the_house_starts_what_the_planner_alone_starts(policy):
     jobs, site = trace(7), cluster(4, 2)
     alone = Replay(jobs, from_table(site), policy).run()
     told = []
-    whole = full.replay(jobs, site, policy, progress=told.append)
+    whole = full_replay(jobs, site, policy, progress=told.append)
     assert [(one.job.number, one.start, one.resources) for one in whole] == [
         (one.job.number, one.start, one.resources) for one in alone
     ]
@@ -70,7 +69,7 @@ def test_the_house_starts_what_the_planner_alone_starts(policy):
 def test_the_house_keeps_dates_where_the_policy_does(seed):
     """Told by one pass, kept by the next, though each begins from the database."""
     jobs, site = trace(seed), cluster(4, 2)
-    kept, anew = (full.replay(jobs, site, policy) for policy in ("conservative", "oar_sched_gantt_with_timesharing"))
+    kept, anew = (full_replay(jobs, site, policy) for policy in ("conservative", "oar_sched_gantt_with_timesharing"))
     late = [
         [one.job.number for one in ran if one.foreseen is not None and one.start > one.foreseen] for ran in (kept, anew)
     ]
@@ -81,13 +80,13 @@ def test_the_house_keeps_dates_where_the_policy_does(seed):
 @pytest.mark.parametrize("seed", [8, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (9, 10))])
 def test_the_house_keeps_dates_as_the_planner_alone_does(seed):
     jobs, site = trace(seed), cluster(4, 2)
-    alone, whole = Replay(jobs, from_table(site), "conservative").run(), full.replay(jobs, site, "conservative")
+    alone, whole = Replay(jobs, from_table(site), "conservative").run(), full_replay(jobs, site, "conservative")
     assert [(one.start, one.resources) for one in whole] == [(one.start, one.resources) for one in alone]
 
 
 @pytest.mark.parametrize("policy", ["easy-sjbf+predict", "easy+multifactor", "multifactor+predict"])
 def test_policies_that_need_history_are_replayed_with_it(policy):
-    ran = full.replay(trace(8), cluster(4, 2), policy)
+    ran = full_replay(trace(8), cluster(4, 2), policy)
     assert len(ran) == 60
     assert all(one.start >= one.job.submitted for one in ran)
     assert overlapping(ran) == []
@@ -95,9 +94,9 @@ def test_policies_that_need_history_are_replayed_with_it(policy):
 
 def test_processors_that_are_all_alike_are_one_large_node():
     jobs = Trace("t", tuple(TraceJob(n, BEGIN, 10, 20, flat(count), count) for n, count in enumerate((3, 2, 9), 1)))
-    ran = full.replay(jobs, full.processors(4), "easy")
+    ran = full_replay(jobs, identical_processors(4), "easy")
     assert [(one.job.number, one.wait, one.foreseen) for one in ran] == [(1, 0, None), (2, 10, BEGIN + 20)]
-    assert full.replay(Trace("nothing", ()), full.processors(4), "easy") == []
+    assert full_replay(Trace("nothing", ()), identical_processors(4), "easy") == []
 
 
 def test_the_planner_alone_predicts_too():
@@ -106,7 +105,7 @@ def test_the_planner_alone_predicts_too():
     assert [one.start for one in alone] != [one.start for one in Replay(jobs, from_table(site), "easy-sjbf").run()]
     assert (len(alone), overlapping(alone)) == (120, [])
     [pooled] = Comparison(uniform(8)).of(trace(9, 40, most=4), ["easy+predict"])
-    [tree] = Comparison(from_table(full.processors(8))).of(flattened(trace(9, 40, most=4)), ["easy+predict"])
+    [tree] = Comparison(from_table(identical_processors(8))).of(flattened(trace(9, 40, most=4)), ["easy+predict"])
     assert [one.start for one in pooled.ran] == [one.start for one in tree.ran]
 
 

@@ -5,10 +5,9 @@ from msgspec.structs import replace
 from oarlock.lang import request
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import Shape
-from oarlock.simulate import formats
 from oarlock.simulate.compare import Comparison
 from oarlock.simulate.platform import parse
-from oarlock.simulate.trace import flat
+from oarlock.simulate.trace import flat, read_trace
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from tests.clusters import NOW, add_nodes
@@ -37,7 +36,7 @@ def _shape(text: str) -> Shape:
 
 def test_jobs_that_ran_come_with_their_request_and_their_wait(database: Database, place: str):
     database.write(_live)
-    trace = formats.read(place)
+    trace = read_trace(place)
     assert [(job.user, job.submitted, job.waited, job.run, job.walltime, job.processors) for job in trace.jobs] == [
         ("ada", NOW, 5, 600, HOUR, 2),
         ("bob", NOW + 10, 690, 300, 2 * HOUR, 4),
@@ -50,11 +49,11 @@ def test_jobs_that_ran_come_with_their_request_and_their_wait(database: Database
 
 def test_only_the_jobs_of_a_stretch_of_time_are_read(database: Database, place: str):
     database.write(_live)
-    assert [job.user for job in formats.read(place, since=NOW + 1).jobs] == ["bob"]
-    assert [job.user for job in formats.read(place, until=NOW + 10).jobs] == ["ada"]
+    assert [job.user for job in read_trace(place, since=NOW + 1).jobs] == ["bob"]
+    assert [job.user for job in read_trace(place, until=NOW + 10).jobs] == ["ada"]
 
 
 def test_a_request_that_can_no_longer_be_read_counts_as_what_the_job_held(database: Database, place: str):
     database.write(_live)
     database.write(lambda tx: tx.exec_driver_sql("UPDATE jobs SET properties = 'colour = 1' WHERE job_user = 'ada'"))
-    assert formats.read(place).jobs[0].shape == flat(2)
+    assert read_trace(place).jobs[0].shape == flat(2)

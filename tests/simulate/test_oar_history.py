@@ -7,9 +7,9 @@ import pytest
 
 from oarlock.lang import request
 from oarlock.model.snapshot import Shape
-from oarlock.simulate import formats
 from oarlock.simulate.compare import Comparison
 from oarlock.simulate.platform import parse
+from oarlock.simulate.trace import read_trace
 from tests.databases import Postgres
 from tests.simulate.oar_schema import oar_sql
 
@@ -120,7 +120,7 @@ def _shape(text: str) -> Shape:
 
 
 def test_jobs_of_oar_are_read_as_they_ran(oar: str):
-    trace = formats.read(oar)
+    trace = read_trace(oar)
     assert [(job.number, job.submitted - BEGIN, job.waited, job.run, job.walltime, job.processors)
             for job in trace.jobs] == [
         (1, 0, 2, 10, 40, 4),
@@ -135,16 +135,16 @@ def test_jobs_of_oar_are_read_as_they_ran(oar: str):
 
 
 def test_resources_that_are_gone_were_there_for_their_jobs(oar: str):
-    trace = formats.read(oar)
+    trace = read_trace(oar)
     assert trace.remarks == ("4 resources that are Dead today count as ready, since jobs of this stretch had them",)
     assert parse(None, trace).size == 16
-    later = formats.read(oar, since=BEGIN + 40)
+    later = read_trace(oar, since=BEGIN + 40)
     assert (later.remarks, parse(None, later).size) == ((), 12)
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["planner", "everything"])
 def test_a_replay_starts_jobs_when_a_cluster_without_delays_would_have(oar: str, full: bool):
-    trace = formats.read(oar)
+    trace = read_trace(oar)
     [result] = Comparison(parse(None, trace), full=full).of(trace, ["conservative"])
     # Who wants all four nodes waits for the one core that is taken until 23; who wants all cores waits for that one.
     assert [(one.job.number, one.start - BEGIN) for one in result.ran] == [(1, 0), (2, 23), (3, 33), (4, 3), (5, 40)]

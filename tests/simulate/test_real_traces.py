@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.simulate import formats
 from oarlock.simulate.platform import uniform
 from oarlock.simulate.replay import EventOrder, Replay
-from oarlock.simulate.trace import Trace
+from oarlock.simulate.trace import Trace, read_trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
 FEW = 2500
@@ -31,7 +30,7 @@ def waits(name: str) -> dict[int, int]:
     ],
 )
 def test_every_job_waits_as_long_as_in_the_reference(trace, processors, policy, starts):
-    whole = formats.read(str(TRACES / trace))
+    whole = read_trace(str(TRACES / trace))
     first = Trace(whole.name, whole.jobs[:FEW])
     ran = Replay(first, uniform(processors), policy, ties=EventOrder.REFERENCE).run()
     expected = waits(starts)
@@ -43,7 +42,7 @@ def test_every_job_waits_as_long_as_in_the_reference(trace, processors, policy, 
 
 
 def test_all_forms_of_real_traces_are_read():
-    found = {path.name: formats.read(str(path)) for path in TRACES.glob("*.gz") if "realschedule" not in path.name}
+    found = {path.name: read_trace(str(path)) for path in TRACES.glob("*.gz") if "realschedule" not in path.name}
     assert {name.split("-")[0]: len(trace.jobs) for name, trace in found.items()} == {
         "CEA": 29_998,
         "HPC2N": 3145,

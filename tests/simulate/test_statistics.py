@@ -5,10 +5,9 @@ from random import Random
 import pytest
 
 from oarlock.simulate.compare import Comparison, Perturbation, UnknownReplayPolicy, perturbed
-from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
 from oarlock.simulate.platform import parse, uniform
 from oarlock.simulate.replay import ReplayedJob
-from oarlock.simulate.statistics import StartPredictions, jain, percentile
+from oarlock.simulate.statistics import Energy, PowerModel, StartPredictions, jain, of_nodes, of_pool, percentile
 from tests.simulate.drawing import trace
 
 ONE_BY_ONE = trace((0, 1, 60, 100), (5, 1, 10, 10), (10, 1, 5, 20))

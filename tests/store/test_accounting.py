@@ -59,6 +59,7 @@ def test_sums_are_those_of_other_oar_servers(tx: Tx, case: dict[str, Any]):
     assert case["expected"] in (by_user, by_project)
 
 
+@pytest.mark.manual(78, 165, 199)
 def test_a_job_is_split_at_the_windows_and_counted_once(tx: Tx):
     cores = add_nodes(tx, ["a"], cores=3)
     number = _ran(tx, cores, DAY - 10, DAY + 20, project="p")
@@ -100,6 +101,7 @@ def test_resources_of_other_types_count_beside_those_that_compute(tx: Tx):
     assert [row.consumption for row in accounting.listed(tx) if row.kind == "USED"] == [30]
 
 
+@pytest.mark.manual(79)
 def test_accounts_can_be_made_again_from_the_jobs(tx: Tx):
     cores = add_nodes(tx, ["a"])
     for start in range(0, 5 * DAY, 40_000):
@@ -128,6 +130,7 @@ def test_what_a_job_adds_is_noted_with_the_new_sums(tx: Tx):
     assert {booking.account for booking in bookings} == set(accounting.listed(tx))
 
 
+@pytest.mark.manual(80)
 def test_old_windows_can_be_forgotten(tx: Tx):
     cores = add_nodes(tx, ["a"])
     _ran(tx, cores, 10, 20)

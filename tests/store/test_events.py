@@ -1,5 +1,7 @@
 """Events are kept with the hosts they name until somebody has acted on them."""
 
+import pytest
+
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
 from oarlock.store.engine.tx import Tx
@@ -13,6 +15,7 @@ WALLTIME = Event(EventType.WALLTIME, NOW + 1, "over its walltime", job=7)
 KILLED = Event(EventType.EXTERMINATE_JOB, NOW + 2, "did not end", job=7, hosts=("a",))
 
 
+@pytest.mark.manual(96, 97)
 def test_events_are_found_by_job_and_by_host(tx: Tx):
     first, second, third = events.add(tx, [SUSPECTED, WALLTIME, KILLED])
     suspected = EventRow(first, Event(SUSPECTED.type, NOW, "no answer", hosts=("a", "b")), to_check=True)
@@ -26,6 +29,7 @@ def test_events_are_found_by_job_and_by_host(tx: Tx):
     assert events.of_hosts(tx, most=1) == [killed]
 
 
+@pytest.mark.manual(149)
 def test_events_to_be_acted_on_are_listed_until_they_are_checked_off(tx: Tx):
     first, _, third = events.add(tx, [SUSPECTED, WALLTIME, KILLED])
     assert [one.id for one in events.to_check(tx)] == [first, third]
@@ -34,6 +38,7 @@ def test_events_to_be_acted_on_are_listed_until_they_are_checked_off(tx: Tx):
     assert [one.to_check for one in events.of_hosts(tx, ["b"])] == [False]
 
 
+@pytest.mark.manual(99)
 def test_a_kill_is_asked_for_once_and_followed_to_its_end(tx: Tx):
     first, second = add_job(tx).id, add_job(tx).id
     assert moves.request_kills(tx, [second, second], at=NOW) == [second]

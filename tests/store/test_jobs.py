@@ -75,6 +75,7 @@ def test_a_job_that_never_was_is_refused(tx: Tx):
         jobs.get_many(tx, [job.id, job.id + 1])
 
 
+@pytest.mark.manual(103, 104, 105, 106, 108)
 def test_what_is_asked_for_is_stored_in_the_manuals_tables(tx: Tx):
     asked = ["{cpu > 1}/switch=2/core=ALL+{type = 'licence'}/resource_id=1,walltime=2", "/core=4,walltime=0:10"]
     job = add_job(tx, asked, types=("deploy",), after=(1, 2, 2))
@@ -165,6 +166,7 @@ def test_what_is_hidden_cannot_be_asked_for(column: str):
         check(parse(f"{column} LIKE 's%'"), jobs.VISIBLE)
 
 
+@pytest.mark.manual(111)
 def test_resources_are_given_and_taken_back(tx: Tx):
     cores = add_nodes(tx, ["a", "b"])
     first, second = add_job(tx), add_job(tx)

@@ -1,6 +1,7 @@
 """The steps lead to exactly the tables that the code declares."""
 
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
@@ -8,11 +9,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
 from oarlock.store import migrations
 from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import migrate
 from oarlock.store.engine.tx import Tx
 from oarlock.store.migrations import REVISIONS
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
@@ -44,6 +46,42 @@ MANUAL = {
 }
 
 
+INDEXES = {
+    "accounting": (
+        "window_start", "window_stop", "accounting_user", "queue_name", "accounting_project", "consumption_type",
+    ),
+    "assigned_resources": ("moldable_job_id",),
+    "event_log_hostnames": ("hostname",),
+    "event_logs": ("type", "to_check"),
+    "files": ("md5sum",),
+    "frag_jobs": ("frag_state",),
+    "job_dependencies": ("job_id", "job_id_required"),
+    "job_resource_descriptions": ("res_job_group_id",),
+    "job_resource_groups": ("res_group_moldable_id",),
+    "job_state_logs": ("job_id", "job_state"),
+    "job_types": ("job_id", "type"),
+    "jobs": ("state", "reservation", "queue_name", "accounted", "suspended"),
+    "moldable_job_descriptions": ("moldable_job_id",),
+    "resource_logs": ("resource_id", "attribute"),
+    "resources": ("state", "next_state", "type", "suspended_jobs"),
+}  # fmt: skip
+"""The fields that the manual calls index fields, by table."""
+
+
+@pytest.mark.manual(94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113)
+@pytest.mark.manual(96, 109, 110)
+def test_every_index_field_of_the_manual_begins_an_index_or_a_key(tx: Tx):
+    """Where rows are looked for by a few words only, the index holds those rows (a partial one)."""
+    inspector = inspect(tx)
+    begun = {
+        table: {index["column_names"][0] for index in inspector.get_indexes(table)}
+        | set(inspector.get_pk_constraint(table)["constrained_columns"][:1])
+        for table in INDEXES
+    }
+    missing = {table: set(fields) - begun[table] for table, fields in INDEXES.items()}
+    assert {table for table, fields in missing.items() if fields} == set(), missing
+
+
 def test_alembic_finds_nothing_to_change_in_a_migrated_database(tx: Tx):
     context = MigrationContext.configure(tx, opts={"compare_type": True})
     assert compare_metadata(context, metadata) == []
@@ -51,17 +89,53 @@ def test_alembic_finds_nothing_to_change_in_a_migrated_database(tx: Tx):
 
 def test_a_migrated_database_is_the_same_as_a_declared_one(request: pytest.FixtureRequest, database: Database):
     """Defaults, checked words and partial indexes included, which Alembic does not compare."""
-    if database.engine_name == "sqlite":
-        declared = create_engine("sqlite://")
-    else:
-        postgres: Postgres = request.getfixturevalue("postgres")
-        url = postgres.make(template="template0")
-        request.addfinalizer(lambda: postgres.drop(url))
-        declared = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    declared = _empty_one(request, database.engine_name)
     metadata.create_all(declared)
     with declared.connect() as expected, database.read() as found:
         assert _form(found) == _form(expected)
     declared.dispose()
+
+
+def test_a_database_of_the_first_form_keeps_its_resources(request: pytest.FixtureRequest, database: Database):
+    """A property of the site's own, and the numbers of CPUs, come through the change of the column's type."""
+    engine = _empty_one(request, database.engine_name)
+    with engine.begin() as connection:
+        tx = cast("Tx", connection)
+        migrate(tx, "1")
+        tx.exec_driver_sql("ALTER TABLE resources ADD COLUMN gpu TEXT")
+        tx.exec_driver_sql(
+            "INSERT INTO resources (resource_id, network_address, cpuset, gpu) VALUES (7, 'n1', 31, 'a')"
+        )
+        migrate(tx)
+        row = tx.exec_driver_sql("SELECT resource_id, network_address, cpuset, gpu, drain FROM resources").one()
+        tx.exec_driver_sql("ALTER TABLE resources DROP COLUMN gpu")
+        with database.read() as declared:
+            assert _form(tx) == _form(declared)
+    engine.dispose()
+    assert tuple(row) == (7, "n1", "31", "a", "NO")
+
+
+def test_pins_stay_when_jobs_of_agents_can_be_pinned_too(request: pytest.FixtureRequest, database: Database):
+    engine = _empty_one(request, database.engine_name)
+    with engine.begin() as connection:
+        tx = cast("Tx", connection)
+        migrate(tx, "7")
+        tx.exec_driver_sql("INSERT INTO jobs (job_id) VALUES (5)")
+        tx.exec_driver_sql("INSERT INTO archive_pins (job_id, user_name, date) VALUES (5, 'ada', 9)")
+        migrate(tx)
+        tx.exec_driver_sql("INSERT INTO archive_pins (job_id, user_name, date) VALUES (1000000000001, 'bob', 9)")
+        rows = tx.exec_driver_sql("SELECT job_id, user_name, date FROM archive_pins ORDER BY job_id").all()
+    engine.dispose()
+    assert [tuple(row) for row in rows] == [(5, "ada", 9), (1000000000001, "bob", 9)]
+
+
+def _empty_one(request: pytest.FixtureRequest, engine_name: str) -> Engine:
+    if engine_name == "sqlite":
+        return create_engine("sqlite://")
+    postgres: Postgres = request.getfixturevalue("postgres")
+    url = postgres.make(template="template0")
+    request.addfinalizer(lambda: postgres.drop(url))
+    return create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
 
 
 def _form(tx: Tx) -> dict[str, list[str]]:
@@ -111,6 +185,7 @@ def test_every_step_is_listed_in_its_order():
     assert tuple(step.revision for step in walked)[::-1] == REVISIONS
 
 
+@pytest.mark.manual(112)
 def test_a_new_database_has_the_three_queues_of_oar(tx: Tx):
     rows = tx.exec_driver_sql("SELECT queue_name, priority, state FROM queues ORDER BY priority DESC").fetchall()
     assert [tuple(row) for row in rows] == [

@@ -23,6 +23,7 @@ def _moves(moved: Sequence[Job], state: JobState, *, at: int = NOW) -> list[Move
     return [move(job, state, at=at, why="test") for job in moved]
 
 
+@pytest.mark.manual(107)
 def test_a_move_is_written_with_its_line_of_history(tx: Tx):
     job = add_job(tx)
     moves.record(tx, [move(job, S.HOLD, at=NOW + 5, why="held by ada")])
@@ -127,6 +128,7 @@ def test_postgresql_finds_the_rows_of_ended_jobs_by_an_index(tx: Tx):
     assert bool(guessed) == (tx.dialect.name == "sqlite")
 
 
+@pytest.mark.manual(115)
 def test_an_ended_job_releases_what_it_had(tx: Tx):
     cores = add_nodes(tx, ["a", "b"])
     other = run(tx, add_job(tx), cores[3:])
@@ -168,6 +170,7 @@ def test_a_job_never_stops_before_it_starts(tx: Tx):
     assert jobs.get(tx, job.id).stop == NOW + 1000
 
 
+@pytest.mark.manual(153)
 def test_resources_know_whether_a_suspended_job_is_on_them(tx: Tx):
     cores = add_nodes(tx, ["a", "b"])
     job = step(tx, run(tx, add_job(tx), cores[:2]), S.SUSPENDED, at=NOW + 5)
@@ -201,6 +204,7 @@ def test_a_clock_set_back_does_not_turn_intervals_round(tx: Tx):
 walks = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 11), st.integers(0, 30)), max_size=25)
 
 
+@pytest.mark.manual(107)
 @given(walks)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_history_is_without_gaps_and_its_last_line_is_the_present(database: Database, walk):

@@ -20,6 +20,7 @@ def _copies(tx: Tx) -> list[object]:
     ]  # fmt: skip
 
 
+@pytest.mark.manual(100, 101, 196)
 def test_a_plan_is_read_back_and_its_copy_is_the_same(tx: Tx):
     assert (plans.read(tx), plans.reference(tx)) == ({}, None)
     plan = [Prediction(7, NOW + 5, (1, 2, 9)), Prediction(8, NOW, ())]
@@ -58,6 +59,7 @@ def test_a_plan_of_thousands_takes_no_more_statements_than_one_of_two(tx: Tx):
     assert len(many) <= len(few) == 8
 
 
+@pytest.mark.manual(101)
 def test_nobody_ever_sees_half_a_plan(database: Database):
     database.write(lambda tx: plans.write(tx, now=1, placed=[Prediction(7, 1, (1,))]))
 

@@ -12,6 +12,7 @@ from tests.clusters import NOW
 from tests.store.cluster import rows
 
 
+@pytest.mark.manual(69)
 def test_a_property_holds_integers_or_texts_and_nothing_at_first(tx: Tx):
     [number] = resources.add(tx, [{"network_address": "a"}], at=NOW)
     properties.add(tx, "mem", int)
@@ -22,10 +23,12 @@ def test_a_property_holds_integers_or_texts_and_nothing_at_first(tx: Tx):
     assert (resource.properties["mem"], resource.properties["GpuModel"]) == (None, None)
 
 
+@pytest.mark.manual(109)
 def test_the_columns_of_the_manual_have_the_types_that_were_declared(tx: Tx):
     assert properties.types(tx) == {column.name: int if "INT" in str(column.type) else str for column in table.columns}
 
 
+@pytest.mark.manual(70)
 def test_a_renamed_property_keeps_its_values_and_its_history(tx: Tx):
     properties.add(tx, "mem", int)
     [number] = resources.add(tx, [{"mem": 64}], at=NOW)
@@ -46,6 +49,7 @@ def test_only_the_case_of_a_name_can_be_changed(tx: Tx):
     assert properties.types(tx)["mem"] is int
 
 
+@pytest.mark.manual(70)
 def test_a_dropped_property_is_gone_and_its_history_ends(tx: Tx):
     properties.add(tx, "mem", int)
     resources.add(tx, [{"mem": 64}], at=NOW)
@@ -63,6 +67,7 @@ def test_a_name_that_would_be_read_as_something_else_is_refused(tx: Tx, name: st
         properties.rename(tx, "mem", name)
 
 
+@pytest.mark.manual(71)
 @pytest.mark.parametrize("name", ["state", "cpu", "resource_id", "STATE"])
 def test_columns_of_every_cluster_stay_as_they_are(tx: Tx, name: str):
     properties.add(tx, "mem", int)

@@ -4,8 +4,8 @@ import pytest
 
 from oarlock.model.errors import RequestIdReused
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, user_records
-from oarlock.store.queries.accounting import Summary
+from oarlock.store.queries import summaries, user_records
+from oarlock.store.queries.summaries import Summary
 from oarlock.store.queries.user_records import StoredToken
 from tests.clusters import NOW
 from tests.store.cluster import add_job
@@ -42,14 +42,12 @@ def test_a_token_opens_until_it_expires_or_is_revoked(tx: Tx):
     first, second = StoredToken("h1", "ada", "laptop", NOW, NOW + 10), StoredToken("h2", "ada", "", NOW + 1, NOW + 20)
     user_records.add_token(tx, first)
     user_records.add_token(tx, second)
-    assert [user_records.token_owner(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == [("ada", None)] * 2 + [
-        None
-    ]
-    assert user_records.token_owner(tx, "h1", now=NOW + 10) is None
+    assert [user_records.valid_token(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == [first, second, None]
+    assert user_records.valid_token(tx, "h1", now=NOW + 10) is None
     assert user_records.tokens_of(tx, "ada") == [first, second]
     assert user_records.revoke_token(tx, user="bob", token_hash="h2") is False
     assert user_records.revoke_token(tx, user="ada", token_hash="h2") is True
-    assert user_records.token_owner(tx, "h2", now=NOW) is None
+    assert user_records.valid_token(tx, "h2", now=NOW) is None
     assert user_records.forget_tokens(tx, now=NOW + 10) == 1
     assert user_records.tokens_of(tx, "ada") == []
 
@@ -57,11 +55,11 @@ def test_a_token_opens_until_it_expires_or_is_revoked(tx: Tx):
 def test_a_summary_is_kept_and_replaced_and_absent_is_not_zero(tx: Tx):
     job, other = add_job(tx).id, add_job(tx).id
     first = Summary(job_id=job, date=NOW, cpu_seconds=1.5, memory_peak_bytes=2**40, energy_joules=0.0, detail='{"a":1}')
-    accounting.save_summaries(tx, [first, Summary(job_id=other, date=NOW)])
+    summaries.save(tx, [first, Summary(job_id=other, date=NOW)])
     better = Summary(job_id=job, date=NOW + 1, gpu_seconds=2.25)
-    assert accounting.summaries_of(tx, [job, other]) == [first, Summary(job_id=other, date=NOW)]
-    accounting.save_summaries(tx, [better])
-    assert accounting.summaries_of(tx, [job]) == [better]
+    assert summaries.of_jobs(tx, [job, other]) == [first, Summary(job_id=other, date=NOW)]
+    summaries.save(tx, [better])
+    assert summaries.of_jobs(tx, [job]) == [better]
 
 
 def test_many_requests_are_looked_up_at_once(tx):

@@ -71,6 +71,7 @@ def test_a_thousand_resources_are_added_at_once(tx: Tx):
     assert resources.listed(tx, numbers[998:]) == resources.listed(tx)[998:]
 
 
+@pytest.mark.manual(74, 110)
 def test_a_change_leaves_a_line_of_history_and_no_change_leaves_none(tx: Tx):
     first, second = resources.add(tx, [{}, {"switch": "s2"}], at=NOW)
     resources.set_properties(tx, [first, second], {"switch": "s2", "cpu": 4}, at=NOW + 5)
@@ -98,6 +99,12 @@ def test_a_change_leaves_a_line_of_history_and_no_change_leaves_none(tx: Tx):
         ({"switch": "x" * 256}, BadPropertyValue),
         ({"switch": "\0"}, BadPropertyValue),
         ({"cpu": 2**63}, BadPropertyValue),
+        ({"cpuset": ""}, BadPropertyValue),
+        ({"cpuset": None}, BadPropertyValue),
+        ({"cpuset": "0-"}, BadPropertyValue),
+        ({"cpuset": "0-99999999"}, BadPropertyValue),
+        ({"cpuset": -1}, BadPropertyValue),
+        ({"cpuset": "0\n1"}, BadPropertyValue),
         ({"network_address": "-oProxyCommand=reboot"}, BadPropertyValue),
         ({"network_address": "../../etc"}, BadPropertyValue),
         ({"network_address": "a b"}, BadPropertyValue),
@@ -115,6 +122,14 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(
         with pytest.raises(refusal):
             resources.add(tx, [{}, values], at=NOW)
     assert (resources.listed(tx), _history(tx)) == before
+
+
+def test_a_resource_has_one_cpu_or_several_and_history_keeps_both(tx: Tx):
+    [number] = resources.add(tx, [{"network_address": "a", "cpuset": 3}], at=NOW)
+    assert resources.set_properties(tx, [number], {"cpuset": "3"}, at=NOW + 1) == {"cpuset": 0}
+    assert resources.set_properties(tx, [number], {"cpuset": "0,32"}, at=NOW + 2) == {"cpuset": 1}
+    assert [one.properties["cpuset"] for one in resources.listed(tx)] == ["0,32"]
+    assert [line[1:5] for line in _history(tx)][2:] == [("cpuset", "3", NOW, NOW + 2), ("cpuset", "0,32", NOW + 2, 0)]
 
 
 @pytest.mark.parametrize("name", ["node1", "node-2.site.example", "10.0.0.1", "fe80::1", "n_1", ""])
@@ -135,6 +150,7 @@ def test_a_resource_that_is_not_there_is_named(tx: Tx):
     assert resources.listed(tx)[0].properties["state"] == "Alive"
 
 
+@pytest.mark.manual(76)
 def test_a_state_is_asked_for_and_then_applied(tx: Tx):
     first, second, third = resources.add(tx, [{}] * 3, at=NOW)
     resources.request_state(tx, [first, second], NextState.SUSPECTED, by_check=True)
@@ -177,6 +193,7 @@ def test_resources_are_found_by_condition(tx: Tx):
     assert resources.matching(tx, check(parse("network_address = 'b' AND core >= 2"), types), types) == numbers[2:]
 
 
+@pytest.mark.manual(77)
 def test_only_a_dead_and_free_resource_can_be_removed(tx: Tx):
     first, second = add_nodes(tx, ["a"])
     job = run(tx, add_job(tx), [second])
@@ -204,3 +221,22 @@ def test_the_number_of_a_removed_resource_is_never_given_again(database: Databas
     database.close()
     with open_database(place) as again:
         assert again.write(lambda tx: resources.add(tx, [{}], at=NOW)) == [removed + 1]
+
+
+def test_history_shows_when_resources_were_not_alive(tx: Tx):
+    first, second, third, last = resources.add(tx, [{"network_address": "a"}] * 4, at=NOW)
+    resources.set_state(tx, [first, second], ResourceState.SUSPECTED, at=NOW + 2)
+    resources.set_state(tx, [first], ResourceState.DEAD, at=NOW + 4)
+    resources.set_state(tx, [second], ResourceState.ALIVE, at=NOW + 6)
+    resources.set_state(tx, [second], ResourceState.ABSENT, at=NOW + 7)
+    resources.set_state(tx, [second], ResourceState.ALIVE, at=NOW + 7)
+    resources.set_state(tx, [third], ResourceState.DEAD, at=NOW + 8)
+    resources.remove(tx, third, at=NOW + 9)
+    resources.set_state(tx, [last], ResourceState.SUSPECTED, at=NOW + 20)
+    assert resources.states_between(tx, NOW + 5, NOW + 20, most=9) == [
+        (first, NOW + 4, NOW + 20, "Dead"),
+        (second, NOW + 2, NOW + 6, "Suspected"),
+        (third, NOW + 8, NOW + 9, "Dead"),
+    ]
+    assert resources.states_between(tx, NOW, NOW + 2, most=9) == []
+    assert resources.states_between(tx, NOW + 6, NOW + 9, most=1) == [(first, NOW + 4, NOW + 9, "Dead")]

@@ -263,12 +263,12 @@ def test_usage_sums_the_windows_that_begin_in_time(tx: Tx):
     )
     found = snapshot.read(tx, karma_window=2 * day, now=3 * day).snapshot
     assert found.usage == {
-        "besteffort": Usage(asked=16, asked_by_user={"ada": 16}),
+        "besteffort": Usage(requested=16, requested_by_user={"ada": 16}),
         "default": Usage(
             used=7,
-            asked=8,
+            requested=8,
             used_by_user={"ada": 5, "bob": 2},
-            asked_by_user={"ada": 8},
+            requested_by_user={"ada": 8},
             used_by_project={"p": 3, "q": 4},
         ),
     }

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from oarlock.model.errors import NodeRefused
-from oarlock.node.measure.stream import decode_sample
+from oarlock.node.measure.wire import SampleDecoder
 from oarlock.node.wire.messages import EXITED, KILLED, LOST, OTHER, REBOOTED, CgroupLimits
 from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable
 from tests.bed import needs_root, run_async
@@ -61,7 +61,8 @@ async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
 async def test_jobs_are_measured_where_systemd_put_them(shared):
     async with guest(shared, sample_period=1) as post:
         samples = []
-        post.node.on_samples = lambda data: samples.append(decode_sample(data).jobs)
+        decoder = SampleDecoder()
+        post.node.on_samples = lambda data: samples.append(decoder.decode(data).jobs)
         await post.node.launch(post.launch(15, "sleep 600"))
         await post.started(15)
         await asyncio.to_thread(wait_until, lambda: any(15 in jobs for jobs in samples), what="a sample of the job")

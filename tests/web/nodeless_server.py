@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,21 +19,30 @@ from typing import Any, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.explain import ReservationOutcome, StartEstimate
+from oarlock.job.monitoring import MonitoringStatus
 from oarlock.job.run.effects import ActionResult
+from oarlock.measure.collect.collector import Collector
+from oarlock.measure.collect.jobs import describe_jobs
+from oarlock.measure.collect.questions import Question, answer
+from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.live import LiveUsage
+from oarlock.measure.posting.receive import AgentReceiver
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Priority, PriorityTerm, WaitReason
 from oarlock.model.resource import NextState
+from oarlock.server.collecting.elsewhere import MeasurementsElsewhere
 from oarlock.server.http import listen as server
 from oarlock.server.http.connection import ConnectionLimits
+from oarlock.server.job_keys import KeyVault
+from oarlock.server.stage_in import ArchiveStore, archive_folder
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.files import StoredFile
 from oarlock.store.queries.new_jobs import NewJob
-from oarlock.web.core import ServerStep
-from oarlock.web.identity import Caller
+from oarlock.web.core import ServerStep, SessionConnection
+from oarlock.web.identity import Caller, UserAccount
 from oarlock.web.policy import AccessPolicy
-from oarlock.web.sessions import SessionConnection
 
 T = TypeVar("T")
 NOW = 1_000_000
@@ -72,6 +81,41 @@ class Gate:
             future.get_loop().call_soon_threadsafe(lambda one: one.done() or one.set_result(None), future)
 
 
+class CollectorHere:
+    """The collector without a process of its own."""
+
+    def __init__(self, folder: Path, config: Config, database: Database) -> None:
+        self.collector, self._database = Collector(folder / "samples"), database
+        self.collector.start()
+        self.figures = {}
+        self._elsewhere = MeasurementsElsewhere(folder / "samples", config)
+        self.full = False
+
+    def has_room(self, size: int) -> bool:
+        return not self.full
+
+    def put(self, node, data, expected, *, at, posted=False, cluster="") -> None:
+        self.collector.take(node, data, expected, at=at, posted=posted, cluster=cluster)
+
+    def mark_missing(self, node, jobs, *, since, until, why) -> None:
+        self.collector.mark_gap(node, jobs, since=since, until=until, why=why)
+
+    async def ask(self, question: Question) -> bytes:
+        try:
+            return await self._ask(question)
+        except NoSamples:
+            if (answer := await self._elsewhere.answer(question, self._ask)) is None:
+                raise
+            return answer
+
+    async def _ask(self, question: Question) -> bytes:
+        def describe(ids):
+            with self._database.read() as tx:
+                return describe_jobs(tx, ids)
+
+        return await asyncio.to_thread(answer, self.collector, question, describe)
+
+
 @dataclass
 class NodelessServer:
     """What the way in needs of a server, without nodes and loops; remembers what it was asked to do."""
@@ -86,8 +130,23 @@ class NodelessServer:
     live: LiveUsage = field(default_factory=lambda: LiveUsage(10, "cluster"))
     gate: Gate | None = None
     hopeless: dict[int, str] = field(default_factory=dict)
+    changes: int = 0
+    collector: CollectorHere = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.collector = CollectorHere(self.state_dir, self.config, self.database)
+        self.agents = AgentReceiver(self)
+        self.keys = KeyVault(self.state_dir / "keys", b"secret", self.read)
+
+    async def restart_measuring(self) -> None:
+        """Forget what only a running server knows of measurements."""
+        await self.agents.close()
+        self.collector = CollectorHere(self.state_dir, self.config, self.database)
+        self.live = LiveUsage(10, "cluster")
+        self.agents = AgentReceiver(self)
 
     async def write(self, change: Callable[[Tx], T]) -> T:
+        self.changes += 1
         return await asyncio.wrap_future(self.database.submit(change))
 
     async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
@@ -129,6 +188,9 @@ class NodelessServer:
     async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[ActionResult]:
         return self._results(ids, "signal", by, number)
 
+    async def switch_besteffort(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
+        return self._results(ids, "besteffort", by)
+
     async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
         return self._results(ids, "hold", by, running)
 
@@ -151,6 +213,9 @@ class NodelessServer:
             await self.gate.passed()
         return self.answer
 
+    async def measure(self, nodes: Sequence[str], change: Any) -> None:
+        self.asked.append(("measure", list(nodes), dict(change)))
+
     async def end_unknown(self, number: int) -> None:
         self.asked.append(("end unknown", number))
 
@@ -158,8 +223,23 @@ class NodelessServer:
         self.asked.append(("state", list(ids), state))
         return [1]
 
+    async def store_file(self, account: UserAccount, pieces: AsyncIterator[bytes], **about: Any) -> StoredFile:
+        store = ArchiveStore(self.config, archive_folder(self.config, self.state_dir), self)
+        return await store.receive(account, pieces, now=self.clock.now(), **about)
+
+    async def monitor(self, job_id: int, period: int) -> MonitoringStatus:
+        self.asked.append(("monitor", job_id, period))
+        return await self.monitoring_status(job_id)
+
+    async def monitoring_status(self, job_id: int) -> MonitoringStatus:
+        return MonitoringStatus(job_id=job_id, state="Running", runs=True, recording=True)
+
     async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
         self.asked.append(("session", caller.name))
+        return None
+
+    async def serve_desktop(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
+        self.asked.append(("desktop", caller.node))
         return None
 
     def _results(self, ids: Sequence[int], *what: Any) -> list[ActionResult]:
@@ -205,7 +285,8 @@ class Client:
         reply = connection.getresponse()
         text = reply.read()
         is_json = reply.getheader("content-type") == "application/json"
-        told = json.loads(text) if is_json else text.decode()
+        is_file = reply.getheader("content-type") == "application/pdf"
+        told = json.loads(text) if is_json else text if is_file else text.decode()
         return Reply(reply.status, told if text else None, dict(reply.getheaders()))
 
     def get(self, path: str, **headers: str) -> Reply:
@@ -225,6 +306,11 @@ class Running:
     core: NodelessServer
     socket: Path
     port: int
+    loop: asyncio.AbstractEventLoop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
 
     @property
     def client(self) -> Client:
@@ -282,10 +368,11 @@ def running(
     config = Config(server_hostname="127.0.0.1", server_port=0, **settings)
     core = NodelessServer(folder, config, database)
     try:
-        with _in_thread(
-            core, site or AccessPolicy.of(config), limits or ConnectionLimits(config.allowed_networks)
-        ) as ears:
-            yield Running(core, ears.path, ears.port)
+        with _in_thread(core, site or AccessPolicy.of(config), limits or ConnectionLimits(config.allowed_networks)) as (
+            ears,
+            loop,
+        ):
+            yield Running(core, ears.path, ears.port, loop)
     finally:
         shutil.rmtree(folder)
 
@@ -298,7 +385,9 @@ def alone(path: Path, **options: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def _in_thread(core: NodelessServer, site: AccessPolicy, limits: ConnectionLimits) -> Iterator[server.Listeners]:
+def _in_thread(
+    core: NodelessServer, site: AccessPolicy, limits: ConnectionLimits
+) -> Iterator[tuple[server.Listeners, asyncio.AbstractEventLoop]]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -307,9 +396,11 @@ def _in_thread(core: NodelessServer, site: AccessPolicy, limits: ConnectionLimit
         serving = asyncio.run_coroutine_threadsafe(server.answer(core, ears, site, limits), loop)
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)  # a task that never began cleans nothing up
         try:
-            yield ears
+            yield ears, loop
         finally:  # what a failed test left open would be blamed on a later one
             serving.cancel()
+            asyncio.run_coroutine_threadsafe(core.keys.close(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(core.agents.close(), loop).result(10)
             asyncio.run_coroutine_threadsafe(_ended(), loop).result(10)
     finally:
         loop.call_soon_threadsafe(loop.stop)

@@ -9,13 +9,19 @@ import pytest
 
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import jobs, user_records
-from oarlock.web.identity import token_hash
+from oarlock.web.identity import Caller, CallerChannel, UserAccount, token_hash
 from tests import bed
 from tests.clusters import add_nodes
 from tests.web.nodeless_server import NOW, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 JOB = {"command": "true", "resources": ["/resource_id=1,walltime=1"], "directory": "/"}
+
+
+def test_a_refusal_names_the_owner_and_tells_a_namesake_apart():
+    ada = Caller(UserAccount("ada", 1000), CallerChannel.SOCKET)
+    assert (ada.owner_shown("bob", 1001), ada.owner_shown("ada", 999)) == ("bob", "another ada")
+    assert (ada.owner_shown("ada", 1000), ada.owner_shown("ada", None)) == ("ada", "ada")
 
 
 @pytest.fixture
@@ -109,7 +115,8 @@ def test_a_token_stands_for_its_user_until_it_is_revoked(api: Running):
     at_port = _at_port(api, made)
     assert _owners(api, at_port.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
     assert at_port.get("/tokens").body == {
-        "tokens": [{"name": "laptop", "created": NOW, "expires": NOW + 86_400}]
+        "tokens": [{"name": "laptop", "created": NOW, "expires": NOW + 86_400, "node": None, "scripts": False,
+                    "cluster": None}]
     }  # fmt: skip
     assert client.delete("/tokens/laptop").status == 200
     assert at_port.get("/jobs").status == 401

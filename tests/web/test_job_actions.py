@@ -62,6 +62,7 @@ def test_every_job_is_answered_for_itself_in_the_order_asked(api: Running):
     assert api.core.asked == [("kill", "nobody", False, [1])]
 
 
+@pytest.mark.manual(62)
 def test_an_administrator_acts_on_everybodys_jobs(api: Running):
     told = api.client.post("/jobs/delete", {"ids": [1, 2], "exterminate": True})
     assert [one["done"] for one in told.body["jobs"]] == [True, True]
@@ -73,6 +74,16 @@ def test_only_administrators_give_a_job_up(api: Running):
     assert (refused.status, refused.body["kind"], api.core.asked) == (403, "Forbidden", [])
 
 
+def test_only_administrators_switch_the_best_effort_type_of_a_job(api: Running):
+    request = {"ids": [3], "besteffort": True}
+    refused = api.client_of("nobody").post("/jobs/delete", request)
+    assert (refused.status, refused.body["kind"], api.core.asked) == (403, "Forbidden", [])
+    assert api.client.post("/jobs/delete", request | {"signal": 9}).status == 400
+    assert [job["done"] for job in api.client.post("/jobs/delete", request).body["jobs"]] == [True]
+    assert api.core.asked == [("besteffort", "root", [3])]
+
+
+@pytest.mark.manual(61)
 def test_signals_and_checkpoints_are_sent_instead(api: Running):
     client = api.client_of("nobody")
     client.post("/jobs/delete", {"ids": [1], "signal": 10})
@@ -80,6 +91,7 @@ def test_signals_and_checkpoints_are_sent_instead(api: Running):
     assert api.core.asked == [("signal", "nobody", 10, [1]), ("checkpoint", "nobody", [1])]
 
 
+@pytest.mark.manual(60, 65, 67)
 def test_a_condition_finds_ones_own_jobs_that_are_not_over(api: Running):
     everything = {"where": "job_id > 0"}
     api.client_of("nobody").post("/jobs/hold", everything)
@@ -93,6 +105,7 @@ def test_an_array_means_its_members_that_are_not_over(api: Running):
     assert api.core.asked == [("kill", "nobody", False, [1])]
 
 
+@pytest.mark.manual(64)
 @pytest.mark.parametrize("allowed", [False, True])
 def test_stopping_what_runs_is_for_administrators_by_default(database: Database, allowed: bool):
     with running(database, users_allowed_hold_resume=allowed) as api:
@@ -172,15 +185,6 @@ def test_an_interactive_job_needs_no_command(api: Running):
 def test_a_session_needs_an_upgraded_connection(api: Running):
     refused = api.client_of("nobody").ask("GET", "/sessions")
     assert (refused.status, refused.body["kind"]) == (426, "UpgradeNeeded")
-
-
-def test_a_job_key_is_refused_wherever_it_is_asked_for(api: Running):
-    script = {"script": "#!/bin/sh\n#OAR -k\ntrue\n"}
-    for path in ("/jobs", "/jobs/dry-run"):
-        for wish in ({"use_key": True}, {"import_key": "-----BEGIN"}, script):
-            refused = api.client_of("nobody").post(path, {"command": "true", "resources": ["core=1"], **wish})
-            assert (refused.status, refused.body["kind"]) == (400, "JobKeyNotYet"), (path, wish)
-            assert refused.body["error"] == "Job keys are not here yet."
 
 
 def test_an_action_without_a_selection_of_jobs_is_refused(api: Running):

@@ -39,7 +39,7 @@ def _fill(tx: Tx) -> None:
     step(tx, replace(ended, exit_code=256), JobState.TERMINATED, at=NOW + 10)
     events.add(tx, [Event(EventType.WALLTIME, NOW + 4, "too long", first.id, ("node1",))])
     run(tx, add_job(tx, user="daemon", name="second"), [2, 3], at=NOW + 1)
-    add_job(tx, "/network_address=2,walltime=0:30", user="nobody", after=(2,), where="cpuset >= 0")
+    add_job(tx, "/network_address=2,walltime=0:30", user="nobody", after=(2,), where="core >= 0")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,7 @@ def test_a_list_shows_what_is_not_over(api: Running):
     assert _ids(api.client, "") == [2, 3]
 
 
+@pytest.mark.manual(53)
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -167,12 +168,14 @@ def test_a_condition_that_cannot_be_read_is_shown_with_its_place(api: Running):
     )  # fmt: skip
 
 
+@pytest.mark.manual(54)
 def test_a_chart_shows_who_has_what_when(api: Running):
     chart = api.client.get(f"/gantt?since={NOW}&until={NOW + 5}").body
     assert [(job["Job_Id"], job["startTime"], job["stopTime"], job["resources"]) for job in chart["jobs"]] == [
         (1, NOW, NOW + 10, [1]), (2, NOW + 1, NOW + 3601, [2, 3]),
     ]  # fmt: skip
     assert [one["resource_id"] for one in chart["resources"]] == [1, 2, 3, 4]
+    assert chart["states"] == []
     late = api.client.get(f"/gantt?since={NOW + 11}&until={NOW + 12}").body
     assert [job["Job_Id"] for job in late["jobs"]] == [2]
 

@@ -12,7 +12,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, resources, user_records
 from oarlock.web.identity import token_hash
-from oarlock.web.policy import AccessPolicy
+from oarlock.web.policy import AccessPolicy, RequiredRole
 from oarlock.web.registry import VERBS
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401
 from tests.clusters import add_nodes
@@ -32,6 +32,7 @@ USERS = (WHO, YES, YES, YES)
 OWNERS = (WHO, NO, YES, YES)
 SUBMITTERS = (WHO, YES, YES, "SubmitterRefused")
 ADMINS = (WHO, NO, NO, YES)
+SCOPED = (WHO, NO, NO, NO)  # only tokens that were made for it
 
 # verb: what to ask; the answers to anonymous, another user, the owner, an administrator
 MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
@@ -41,6 +42,23 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.events": ("/jobs/1/events", None, USERS),
     "jobs.story": ("/jobs/1/story", None, USERS),
     "jobs.usage": ("/jobs/1/usage", None, USERS),
+    "usage.list": ("/usage?ids=1", None, USERS),
+    "usage.days": ("/usage/days?by=user,project", None, USERS),
+    "jobs.series": ("/jobs/1/series", None, OWNERS),
+    "jobs.findings": ("/jobs/1/findings", None, OWNERS),
+    "jobs.report": ("/jobs/1/report", None, OWNERS),
+    "jobs.report_pdf": ("/jobs/1/report.pdf", None, OWNERS),
+    "jobs.samples": ("/jobs/1/samples", None, OWNERS),
+    "jobs.script": ("/jobs/1/script", None, OWNERS),
+    "agents.jobs": ("/agents/jobs", None, USERS),
+    "samples.add": ("/samples?node=desk1", b"", SCOPED),
+    "scripts.add": ("/jobscripts", {"id_job": 1, "submit_script": "x"}, SCOPED),
+    "scripts.put": ("/jobscripts/1", b"x", SCOPED),
+    "jobs.pin": ("/jobs/pin", {"id": 1}, OWNERS),
+    "jobs.unpin": ("/jobs/1/pin", None, OWNERS),
+    "pins.list": ("/pins", None, USERS),
+    "nodes.measure": ("/nodes/measure", {"nodes": ["node1"], "period": 1}, ADMINS),
+    "nodes.series": ("/nodes/node1/series", None, USERS),
     "events.list": ("/events?nodes=node1", None, USERS),
     "audit.list": ("/audit", None, ADMINS),
     "metrics": ("/metrics", None, EVERYBODY),
@@ -53,6 +71,9 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.hold": ("/jobs/hold", {"ids": [1]}, OWNERS),
     "jobs.resume": ("/jobs/resume", {"ids": [1]}, OWNERS),
     "jobs.walltime": ("/jobs/1/walltime", None, OWNERS),
+    "jobs.monitor": ("/jobs/monitor", {"id": 1, "period": 10}, ADMINS),
+    "jobs.monitoring-status": ("/jobs/1/monitoring/status", None, ADMINS),
+    "jobs.monitoring": ("/jobs/1/monitoring", None, OWNERS),
     "jobs.change-walltime": ("/jobs/walltime", {"id": 1, "walltime": "+1"}, OWNERS),
     "queues.change": ("/queues/change", {"name": "unused"}, ADMINS),
     "server.notify": ("/notify", {"tag": "Term"}, ADMINS),
@@ -82,15 +103,30 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "quotas.list": ("/quotas", None, USERS),
     "quotas.add": ("/quotas", {"rule": "*,*,*,/", "jobs": 3}, ADMINS),
     "quotas.remove": ("/quotas/{}", None, ADMINS),
+    "files.find": ("/files?md5sum=" + "0" * 32, None, SUBMITTERS),
+    "files.add": ("/files?size=1", None, SUBMITTERS),
     "sessions.connect": ("/sessions", None, USERS),
+    "desktops.connect": ("/desktops", None, (WHO, NO, NO, NO)),
     "accounting.update": ("/accounting", {}, ADMINS),
+    "energy.show": ("/energy?by=user", None, USERS),
+    "findings.list": ("/findings", None, USERS),
+    "waste.show": ("/waste", None, ADMINS),
+    "findings.rules": ("/findings/rules", None, USERS),
     "accounting.show": ("/accounting", None, USERS),
     "gantt": ("/gantt?since=0&until=9", None, USERS),
+    "overview": ("/overview", None, USERS),
+    "jobs.efficiency": ("/jobs/efficiency?ids=1", None, USERS),
+    "browser.link": ("/browser/link", {}, USERS),
+    "browser.list": ("/browser/sessions", None, USERS),
+    "browser.revoke": ("/browser/sessions/000000000000", None, USERS),
     "tokens.add": ("/tokens", {"name": "made{}"}, USERS),
     "tokens.list": ("/tokens", None, USERS),
     "tokens.revoke": ("/tokens/spare", None, USERS),
 }
-ELSEWHERE = {("tokens.add", "port"): (WHO, NO, NO, NO)}  # where a front end makes a difference
+ELSEWHERE = {  # where a front end makes a difference, or a token for a node is needed
+    **{(name, "port"): (WHO, NO, NO, NO) for name in ("tokens.add", "browser.link")},
+    **{("desktops.connect", front): (WHO, NO, NO, NO) for front in FRONTS},
+}
 
 
 @pytest.fixture
@@ -121,7 +157,7 @@ def _client(api: Running, caller: str, front: str) -> Client:
 
 def _verdict(client: Client, connection: HTTPConnection, method: str, path: str, body: Any) -> str:
     reply = client.ask_on(connection, method, path, body)
-    if reply.status == 200:
+    if reply.status in {200, 201}:
         [told] = reply.body["jobs"] if body == {"ids": [1]} else [{"done": True}]
         return YES if told["done"] else told["kind"]
     return (
@@ -152,9 +188,31 @@ def _verdicts(client: Client) -> dict[str, str]:
 
 
 def _filled(body: Any) -> Any:
-    return (
-        {key: value.format("x") if isinstance(value, str) else value for key, value in body.items()} if body else body
-    )
+    if not isinstance(body, dict):
+        return body
+    return {key: value.format("x") if isinstance(value, str) else value for key, value in body.items()}
+
+
+def test_a_token_of_a_node_opens_nothing_that_is_not_a_nodes(api: Running):
+    """Also where its administrator may; those who may not make one are refused."""
+    made = api.client_of(ADMIN).post("/tokens", {"name": "desk", "node": "desk1"}).body["token"]
+    refused = api.client_of(OWNER).post("/tokens", {"name": "desk", "node": "desk1"})
+    assert (refused.status, refused.body["error"]) == (403, "Only administrators may do this; nobody is not one.")
+    nodes = {name for name, verb in VERBS.items() if verb.role is RequiredRole.NODES}
+    found = _verdicts(api.client_at_port(made))
+    assert found == {name: YES if name in nodes | {"version"} else NO for name in MATRIX}
+    listed = api.client_of(ADMIN).get("/tokens").body["tokens"]
+    assert {token["name"]: token["node"] for token in listed} == {"spare": None, "key": None, "desk": "desk1"}
+
+
+def test_a_token_for_scripts_opens_nothing_but_scripts(api: Running):
+    made = api.client_of(ADMIN).post("/tokens", {"name": "pusher", "scripts": True, "cluster": "alpha"}).body["token"]
+    refused = api.client_of(OWNER).post("/tokens", {"name": "pusher", "scripts": True})
+    assert (refused.status, refused.body["error"]) == (403, "Only administrators may do this; nobody is not one.")
+    found = _verdicts(api.client_at_port(made))
+    assert {name for name, verdict in found.items() if verdict == YES} == {"version", "scripts.add", "scripts.put"}
+    [listed] = [token for token in api.client_of(ADMIN).get("/tokens").body["tokens"] if token["name"] == "pusher"]
+    assert (listed["node"], listed["scripts"], listed["cluster"]) == (None, True, "alpha")
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -164,7 +222,10 @@ def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str
     with running(database, site=AccessPolicy(Config(), frozenset({OWNER}), only=OWNER)) as api:
         found = _verdicts(_client(api, caller, front))
     wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
-    assert found == {
-        name: YES if name == "version" else ELSEWHERE.get((name, front), (WHO, NO, wanted, NO))[CALLERS.index(caller)]
-        for name in MATRIX
-    }
+    assert found == {name: _of_one_user(name, front, wanted)[CALLERS.index(caller)] for name in MATRIX}
+
+
+def _of_one_user(name: str, front: str, wanted: str) -> tuple[str, ...]:
+    if name == "version":
+        return EVERYBODY
+    return ELSEWHERE.get((name, front), MATRIX[name][2] if MATRIX[name][2] == SCOPED else (WHO, NO, wanted, NO))

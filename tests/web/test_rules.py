@@ -10,7 +10,7 @@ from sqlalchemy import select
 from oarlock.cli import oaradmissionrules
 from oarlock.job.admission import stored_rules
 from oarlock.model.event import EventType
-from oarlock.settings.choices import PerlRules
+from oarlock.settings.kinds import PerlRules
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
@@ -139,6 +139,7 @@ def test_an_editor_changes_the_text(server: Running, command: Run, file: Path, t
         assert "Sleep elsewhere." in administration.all_rules(tx)[0].text
 
 
+@pytest.mark.manual(120)
 def test_perl_rows_are_switched_off_with_an_event_and_shown(server: Running, command: Run, capfd):
     manual = 'if (not defined($queue_name)) { $queue_name="default"; }'
 
@@ -165,8 +166,28 @@ def test_perl_rows_are_switched_off_with_an_event_and_shown(server: Running, com
 def test_a_job_meets_perl_rules_as_the_setting_says(database: Database):
     database.write(lambda tx: add_nodes(tx, ["node1"]) and None)
     database.write(lambda tx: administration.add_rules(tx, PERL))
-    for setting, status in ((PerlRules.DISABLE, 200), (PerlRules.REFUSE, 400)):
+    for setting, status in ((PerlRules.REFUSE, 400), (PerlRules.DISABLE, 200)):  # which switches the row off
         with running(database, job_min_uid=0, admission_perl_rules=setting) as server:
             reply = server.client_of("nobody").post("/jobs", {"command": "true", "directory": "/"})
             assert (reply.status == 200) == (status == 200), reply.body
             assert status == 200 or "is written in Perl" in reply.body["error"]
+
+
+def test_a_perl_row_put_in_while_the_server_runs_is_switched_off_at_a_job(database: Database):
+    database.write(lambda tx: add_nodes(tx, ["node1"]) and None)
+    with running(database, job_min_uid=0) as server:
+        client = server.client_of("nobody")
+
+        def submitted() -> tuple[list[bool], int]:
+            server.core.clock.at += 2  # rules are read once a second at most
+            assert client.post("/jobs", {"command": "true", "directory": "/"}).status == 200
+            with database.read() as tx:
+                noted = tx.execute(select(event_logs).where(event_logs.c.type == EventType.ADMISSION_RULE_ERROR)).all()
+                return [row.enabled for row in administration.all_rules(tx)], len(noted)
+
+        assert submitted() == ([], 0)
+        database.write(lambda tx: administration.add_rules(tx, PERL))
+        assert submitted() == ([False], 1)
+        assert submitted() == ([False], 1)
+        database.write(lambda tx: administration.add_rules(tx, PERL))
+        assert submitted() == ([False, False], 2)

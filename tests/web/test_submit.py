@@ -83,6 +83,7 @@ def test_a_retry_makes_no_second_job(client: Client):
     assert [job["Job_Id"] for job in client.get("/jobs").body["jobs"]] == [1]
 
 
+@pytest.mark.manual(29)
 def test_a_held_job_says_so(client: Client):
     assert client.post("/jobs", JOB | {"hold": True}).body["state"] == "Hold"
 

@@ -4,19 +4,23 @@ import http.client
 
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
-from oarlock.node.measure.stream import encode_sample
+from oarlock.model.summary import DayUsage
+from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, resources
-from oarlock.store.queries.accounting import Summary
+from oarlock.store.queries import accounting, jobs, resources, summaries
+from oarlock.store.queries.summaries import DayGroup, Summary
+from tests.bed import needs_root
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, run, step
 from tests.web.nodeless_server import NOW, Running, running
 
 NOTHING = dict.fromkeys(
     ["seconds", "cpus", "cpu_seconds", "cpu_seconds_offered", "memory_bytes", "memory_own_bytes", "memory_cache_bytes",
-     "memory_own_peak_bytes", "memory_peak_bytes", "memory_limit_bytes", "read_bytes", "written_bytes"]
-)  # fmt: skip
+     "memory_own_peak_bytes", "memory_peak_bytes", "memory_limit_bytes", "read_bytes", "written_bytes", "energy_joules",
+     "memory_own_mean_bytes", "memory_cache_mean_bytes", "gpus", "gpu_seconds", "gpu_busy_seconds", "energy_coverage",
+     "coverage", "walltime"]
+) | {"samples": 0, "energy_methods": []}  # fmt: skip
 
 
 def _fill(tx: Tx) -> None:
@@ -101,28 +105,54 @@ def test_prometheus_is_told_what_to_scrape(database: Database):
 def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Database):
     database.write(_fill)
     counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds_total":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
-    database.write(lambda tx: accounting.save_summaries(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
     with running(database) as api:
         values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}
         api.core.live.take("n1.site", encode_sample(1.0, {}, {1: values}), {1}, at=NOW + 4)
         so_far = api.client.get("/jobs/1/usage").body
         api.core.live.ended("n1.site", 1)
+        database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
         between = api.client.get("/jobs/1/usage").body
         database.write(_end)
         final = api.client.get("/jobs/1/usage").body
-        waiting = api.client.get("/jobs/2/usage").body
+        listed = api.client.get("/usage?ids=1,2,99").body
         missing = api.client.get("/jobs/99/usage").body
-    one = {"job_id": 1, "nodes": ["n1.site"], "cpus": 2}
+    one = {"job_id": 1, "nodes": ["n1.site"], "cpus": 2, "walltime": 3600}
     own = {"memory_bytes": 300, "memory_own_bytes": 5, "memory_own_peak_bytes": 5}
     ran = so_far["seconds"]
     assert so_far == NOTHING | one | own | {"at": NOW + 4, "final": False, "cpu_seconds": 1.5, "seconds": ran,
                                             "cpu_seconds_offered": 2 * ran}  # fmt: skip
     assert ran > 0
     assert final == NOTHING | one | {"at": NOW, "final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7,
-                                     "seconds": 10.0, "cpu_seconds_offered": 20.0}  # fmt: skip
+                                     "seconds": 10.0, "cpu_seconds_offered": 20.0, "coverage": 0.0}  # fmt: skip
     assert between == final | {"final": False}, "an attempt is over, the job is not"
-    assert waiting == NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
+    waiting = NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
+    assert listed == {"jobs": [final, waiting]}
     assert missing["kind"] == "UnknownJob"
+
+
+@needs_root
+def test_the_sums_of_days_are_told_by_what_is_asked_and_to_each_its_own(database: Database):
+    def fill(tx: Tx) -> None:
+        groups = [DayGroup(day, user, "moon", "default") for day in (0, 86400) for user in ("nobody", "bob")]
+        summaries.add_days(tx, {group: DayUsage(jobs=1, core_seconds=30.0, energy_joules=2.0) for group in groups})
+
+    database.write(fill)
+    with running(database) as api:
+        by_user = api.client.get("/usage/days?since=0&until=100&by=user").body
+        by_nothing = api.client.get("/usage/days?since=0&until=86401&by=").body
+        own = api.client_of("nobody").get("/usage/days?since=0&until=100&by=user").body
+        twice = api.client.get("/usage/days?by=user,user").body
+        backwards = api.client.get("/usage/days?since=9&until=5").body
+    nothing = dict.fromkeys(DayUsage.__struct_fields__, 0.0)
+    assert by_user == {
+        "since": 0, "until": 86400, "by": ["user"], "own": False,
+        "rows": [{"group": {"user": name}, "usage": nothing | {"jobs": 1, "core_seconds": 30.0, "energy_joules": 2.0}}
+                 for name in ("bob", "nobody")],
+    }  # fmt: skip
+    assert [row["usage"]["core_seconds"] for row in by_nothing["rows"]] == [120.0]
+    assert own == by_user | {"own": True, "rows": by_user["rows"][1:]}
+    assert twice["hint"] == "Name each once."
+    assert backwards["hint"] == "Swap the two."
 
 
 def test_what_a_node_says_of_jobs_that_are_not_there_is_counted(database: Database):

@@ -10,7 +10,8 @@ NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2, "InternalError":
 EXIT_CODES: dict[str, dict[str, int]] = {
     "oarsub": {
         "NotYet": 1,
-        "JobKeyNotYet": 1,
+        "BadJobKey": 1,
+        "JobKeyTaken": 1,
         "BadRequest": 1,
         "BadField": 1,
         "UnknownField": 1,
@@ -36,6 +37,7 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "BadScript": 12,
         "BadDirective": 12,
         "BadParameterFile": 12,
+        "StageInRefused": 12,
         "InteractiveNoop": 17,
         "ConnectNoop": 17,
         "JobNotRunning": 20,
@@ -56,7 +58,15 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "": 8,
     },
     "oarstat": {"BadJobId": 255, "": 1},
-    "oardel": {"BadJobId": 4, "KillAsked": 6, "AlreadyKilled": 6, "JobOver": 0, "AdminsOnly": 8, "": 1},
+    "oardel": {
+        "BadJobId": 4,
+        "KillAsked": 6,
+        "AlreadyKilled": 6,
+        "JobOver": 0,
+        "AdminsOnly": 8,
+        "JobNotRunning": 9,
+        "": 1,
+    },
     "oarhold": {"": 1},
     "oarresume": {"": 1},
     "oarnodes": {"": 1},
@@ -69,6 +79,8 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "NothingMatches": 12,
         "": 1,
     },
+    "oar_resources_add": {"": 1},
+    "oar_resources_init": {"NotConfirmed": 2, "BadScriptFile": 4, "HostsSilent": 5, "": 1},
     "oarprint": {"": 1},
     "oarproperty": {
         "UnknownProperty": 255,
@@ -81,6 +93,8 @@ EXIT_CODES: dict[str, dict[str, int]] = {
     "oaraccounting": {"": 1},
     "oaradmissionrules": {"": 1},
     "oarnotify": {"": 1},
+    "oarmonitor": {"": 1},
+    "oarmonitor_graph_gen": {"": 1},
     "oarcp": {"": 1},
     "oarsh": {
         "BadOption": 7,

@@ -25,6 +25,9 @@ def main() -> int:
     """Replace this process by scp."""
     if sys.argv[1:2] in (["-h"], ["--help"], ["-V"], ["--version"]):
         return explain(OPTIONS, sys.argv[1])
+    if not sys.argv[1:]:
+        show_text("oarcp: oarcp takes files, and where they go.\n  oarcp FILE... HOST:TARGET", file=sys.stderr)
+        return 1
     scp, oarsh = shutil.which("scp"), _oarsh()
     if scp is None or oarsh is None:
         missing = "scp" if scp is None else "oarsh"

@@ -21,6 +21,10 @@ OPTIONS = CommandOptions(
 )
 OPTIONS.flag("-c --checkpoint", "do not end the jobs: send the signal that they asked for as checkpoint signal")
 OPTIONS.text("-s --signal=SIGNAL", "do not end the jobs: send this signal, a number or a name such as SIGUSR1")
+OPTIONS.flag(
+    "-b --besteffort",
+    "do not end the jobs: those that run become best-effort jobs, and those that are, ordinary ones (administrators)",
+)
 add_selection(OPTIONS)
 OPTIONS.flag(
     "--force-terminate-finishing-job", "give up a job that does not come to its end (administrators; a last resort)"
@@ -28,6 +32,9 @@ OPTIONS.flag(
 OPTIONS.end()
 OPTIONS.example("oardel 14 42", "end two jobs")
 OPTIONS.example("oardel -c 42", "let job 42 write a checkpoint")
+
+
+_ADMINS_ONLY = frozenset({"besteffort", "exterminate"})
 
 
 def main() -> int:
@@ -46,10 +53,10 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
                 gone += [str(job["job_id"])] if job["done"] else []
     except RequestRefused as refused:
         # OAR has a code of its own for what only administrators may do.
-        refused.kind = "AdminsOnly" if "exterminate" in how and refused.kind == "Forbidden" else refused.kind
+        refused.kind = "AdminsOnly" if how.keys() & _ADMINS_ONLY and refused.kind == "Forbidden" else refused.kind
         raise
     finally:
-        if gone and not how.keys() & {"checkpoint", "signal"}:
+        if gone and not how.keys() - {"exterminate"}:
             out.line(f"The job(s) [ {' '.join(gone)} ] will be deleted in the near future.")
 
 
@@ -59,10 +66,12 @@ def _how(parsed: ParsedOptions) -> dict[str, Any]:
         how["checkpoint"] = True
     if (name := parsed.text("signal")) is not None:
         how["signal"] = signal_number(name)
+    if parsed.given("besteffort"):
+        how["besteffort"] = True
     if parsed.given("force_terminate_finishing_job"):
         how["exterminate"] = True
     if len(how) > 1:
-        raise RequestRefused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
+        raise RequestRefused("Only one of -b, -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
     return how
 
 
@@ -78,6 +87,9 @@ def _tell(job: Any, parsed: ParsedOptions, out: CommandOutput) -> None:
         out.line("DONE." if job["done"] else "ERROR.")
     elif parsed.given("checkpoint"):
         out.line(f"Checkpointing the job {number} ...{'DONE' if job['done'] else 'ERROR'}.")
+    elif parsed.given("besteffort"):
+        if job["done"]:
+            out.line(job["says"])
     else:
         out.line(f"Deleting the job = {number} ...{_deleted(job)}.")
     if not job["done"]:

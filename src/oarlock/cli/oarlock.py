@@ -10,7 +10,27 @@ from typing import Any, NoReturn
 
 from oarlock import __version__
 from oarlock.cli.output import show_text
-from oarlock.cli.subcommands import agent, audit, backup, completion, limits, node, simulate, token
+from oarlock.cli.subcommands import (
+    agent,
+    archive,
+    audit,
+    backup,
+    collect,
+    completion,
+    desktop,
+    discover,
+    findings,
+    limits,
+    login,
+    measure,
+    meter,
+    node,
+    report,
+    samples,
+    simulate,
+    sources,
+    token,
+)
 from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
 
@@ -130,10 +150,21 @@ def options() -> argparse.ArgumentParser:
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
+    collect.add(commands)
+    measure.add(commands)
     node.add(commands)
+    archive.add(commands)
+    desktop.add(commands)
+    discover.add(commands)
     audit.add(commands)
     token.add(commands)
+    login.add(commands)
+    samples.add(commands)
+    meter.add(commands)
+    findings.add(commands)
+    report.add(commands)
     simulate.add(commands)
+    sources.add(commands)
     completion.add(commands, options)
     return options
 
@@ -168,7 +199,8 @@ def _test_rules(arguments: argparse.Namespace) -> None:
 
 _DEMO = (
     "Start an instance in a temporary directory with four pretended nodes of this machine, run jobs of every kind and "
-    "show what became of them. The server then goes on until Ctrl-C."
+    "show what became of them. In a terminal a shell in a job on two nodes follows. The server then goes on "
+    "until Ctrl-C."
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from oarlock.cli import output
+from oarlock.cli.layout.readable import natural_order
 from oarlock.cli.options import CommandOptions
 from oarlock.client import RequestRefused
 
@@ -32,7 +33,9 @@ OPTIONS = CommandOptions(
     about="Without -h, -f, -r and --sql the node is this machine.",
 )
 OPTIONS.flag("-a --add", "add a resource")
-OPTIONS.text("-h --hostname=NODE", "the resources of this node", many=True)
+OPTIONS.text(
+    "-h --hostname=NODE", "the resources of this node; with -a and '' a resource that is on no node", many=True
+)
 OPTIONS.text("-f --file=FILE", "the resources of the nodes in this file, a name a line")
 OPTIONS.number("-r --resource=RESOURCE", "this resource", many=True)
 OPTIONS.text("--sql=CONDITION", "the resources for which this holds: \"type = 'default'\"")
@@ -50,6 +53,10 @@ OPTIONS.text("-p --property=NAME=VALUE", "set a property", many=True)
 OPTIONS.text("--last-property-value=NAME", "tell the highest value of a property, and end")
 OPTIONS.end()
 OPTIONS.example("oarnodesetting -a -h node5 -p cpu=9 -p core=33", "add a core of node5")
+OPTIONS.example(
+    "oarnodesetting -a -h node5 -p cpu=9 -p core=33 -p cpuset=0,32", "the same with both threads of the core"
+)
+OPTIONS.example("oarnodesetting -a -h '' -p type=licence -p licence=matlab1", "add a licence, which is on no node")
 OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away: its jobs are ended, and their end is waited for")
 
 
@@ -238,9 +245,9 @@ def _wait(client: Client, jobs: list[int], out: CommandOutput) -> None:
 
 def _tell_last(client: Client, name: str, out: CommandOutput) -> None:
     values = [resource.get(name) for resource in client.resources()["resources"]]
-    values = [value for value in values if value is not None]
+    values = [value for value in values if value not in {None, ""}]
     if not values:
         # Scripts ask for the next number of a property that nobody has used yet: as in OAR a warning, not an error.
         out.note(f"No resource has a value of `{name}`.", "`oarproperty -l` lists the properties.")
         return
-    out.line(str(max(values)))
+    out.line(str(max(values, key=lambda value: natural_order(str(value)))))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 
+from oarlock.cli.job_keys import KEY_VARIABLE, sign
 from oarlock.cli.options import LONGEST_NUMBER, CommandOptions
 from oarlock.cli.output import CommandOutput, show_text
-from oarlock.cli.session import SessionClient
+from oarlock.cli.session import SessionClient, SessionDenied, SessionOutcome
 from oarlock.cli.terminal import Left
 from oarlock.client import Client, RequestRefused
 
@@ -27,8 +28,9 @@ OPTIONS = CommandOptions(
     "Run a command or a login shell on a node of a job, as ssh does.",
     usage=("[OPTION]... HOST [COMMAND]...",),
     about=(
-        "The job is $OAR_JOB_ID. What is started runs as the job's user in the job's group on that node, and ends with "
-        "the job; no key and no ssh to the node is needed. Options are those of ssh: those that would leave the job "
+        "The job is $OAR_JOB_ID, or the one that has the key in the file $OAR_JOB_KEY_FILE: with it no account and no "
+        "token is needed. What is started runs as the job's user in the job's group on that node, and ends with the "
+        "job; there is no ssh to the node. Options are those of ssh: those that would leave the job "
         "(-a -A -i -l -o -p -E -F -G -I -w) are dropped, others than the ones below have no effect."
     ),
 )
@@ -39,6 +41,7 @@ OPTIONS.flag("-h --help", "explain the options and end")
 OPTIONS.flag("-V --version", "tell the version and end")
 OPTIONS.example("OAR_JOB_ID=42 oarsh node3", "open a shell on a node of job 42")
 OPTIONS.example("oarsh node3 hostname", "run a command there, within the job")
+OPTIONS.example("OAR_JOB_KEY_FILE=key.42 oarsh node3", "enter the job that has this key")
 
 _WITHOUT_VALUE = frozenset("46AaCfGgKkMNnqsTtVvXxYy")
 _WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
@@ -63,21 +66,31 @@ class RemoteCommand:
 
 def parse(words: Sequence[str]) -> RemoteCommand:
     """Parse a command line as ssh does: options may stand before the host and right behind it."""
-    rest, flags, host = list(words), "", ""
+    _check_texts(words)
+    rest, flags = list(words), ""
+    host: str | None = None
     while rest:
         if rest[0] == "--":
             rest.pop(0)
-            host = host or (rest.pop(0) if rest else "")
+            host = rest.pop(0) if host is None and rest else host
             break
         if rest[0].startswith("-") and rest[0] != "-":
             flags += _read_option(rest)
-        elif not host:
+        elif host is None:
             host = rest.pop(0)
         else:
             break
     if not host:
         raise RequestRefused("oarsh needs the name of a node.", kind="BadOption", hint="oarsh HOST [COMMAND]...")
     return RemoteCommand(host.rpartition("@")[2], rest, flags)
+
+
+def _check_texts(words: Sequence[str]) -> None:
+    """Raise `RequestRefused` for a word that is not UTF-8: requests are texts."""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            sentence = f"`{ascii(word)[1:-1]}` is not valid UTF-8."
+            raise RequestRefused(sentence, kind="BadOption", hint="Put it into a script, or look at your locale.")
 
 
 def _read_option(rest: list[str]) -> str:
@@ -123,33 +136,63 @@ def explain(options: CommandOptions, word: str) -> int:
 
 
 def _run(remote: RemoteCommand) -> int:
-    job = _job()
+    key, on_node = os.environ.get(KEY_VARIABLE, ""), os.environ.get(SOCKET_VARIABLE, "")
+    try:
+        if key and not on_node:
+            outcome = _session(Client(), remote, _job() if os.environ.get(JOB_VARIABLE) else 0, key=key)
+        else:
+            # A job goes on while the server is restarted.
+            outcome = _session(Client(on_node or None), remote, _job(), is_patient=bool(on_node))
+    except SessionDenied as refused:
+        if not key:
+            raise
+        outcome = _session_elsewhere(remote, key, refused)
+    if outcome.status is None or outcome.ended:
+        why = outcome.says or outcome.ended
+        show_text(f"oarsh: The job ended{': ' + why if why else ''}.", file=sys.stderr)
+        return _LOST
+    return os.waitstatus_to_exitcode(outcome.status) if os.WIFEXITED(outcome.status) else _LOST
+
+
+def _session(
+    client: Client, remote: RemoteCommand, job: int, *, key: str = "", is_patient: bool = False
+) -> SessionOutcome:
+    """Run the command to its end. `key` is the file of the job's key, where that says which job it is."""
     if remote.no_input:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     environment = {name: os.environ[name] for name in ("TERM", "LANG", "LC_ALL") if os.environ.get(name)}
     request = {"job": job, "node": remote.host, "command": remote.command, "environment": environment}
-    on_node = os.environ.get(SOCKET_VARIABLE)
-    client = SessionClient(
-        Client(on_node or None),
+    return SessionClient(
+        client,
         request,
         lambda _event: None,
         lambda: None,
         wants_terminal=remote.wants_terminal(),
-        is_patient=bool(on_node),  # a job goes on while the server is restarted
-    )
-    outcome = client.run()
-    if outcome.status is None or outcome.ended:
-        why = outcome.says or outcome.ended
-        show_text(f"oarsh: Job {job} ended{': ' + why if why else ''}.", file=sys.stderr)
-        return _LOST
-    return os.waitstatus_to_exitcode(outcome.status) if os.WIFEXITED(outcome.status) else _LOST
+        is_patient=is_patient,
+        sign=(lambda challenge: sign(key, challenge)) if key else None,
+    ).run()
+
+
+def _session_elsewhere(remote: RemoteCommand, key: str, refused: SessionDenied) -> SessionOutcome:
+    """Run the command on a host of another cluster, where a job has the same key; raise the refusal if none has."""
+    away = []
+    for server in refused.servers:
+        try:
+            return _session(Client(server), remote, 0, key=key)
+        except RequestRefused as other:  # noqa: PERF203 - there are few servers
+            if other.kind not in {"NodeNotOfJob", "KeyOpensNoJob", "ServerDown", "NoAnswer"}:
+                raise
+            away += [str(other)] if other.kind in {"ServerDown", "NoAnswer"} else []
+    raise RequestRefused(str(refused), kind=refused.kind, hint="\n".join([refused.hint, *away])) from None
 
 
 def _job() -> int:
     text = os.environ.get(JOB_VARIABLE, "")
     if not text:
         raise RequestRefused(
-            f"No job is named: ${JOB_VARIABLE} is not set.", kind="NoJob", hint=f"{JOB_VARIABLE}=42 oarsh HOST"
+            f"No job is named: ${JOB_VARIABLE} is not set.",
+            kind="NoJob",
+            hint=f"{JOB_VARIABLE}=42 oarsh HOST, or {KEY_VARIABLE}=FILE oarsh HOST for a job with a key.",
         )
     if not (text.isdecimal() and text.isascii()) or len(text) > LONGEST_NUMBER:
         raise RequestRefused(

@@ -23,7 +23,7 @@ OPTIONS = CommandOptions(
     "Tell of jobs: those that are not over, or those that are named.",
     usage=(
         "[-f|-s|-c] [-j [JOB]]... [-u [USER]] [--array [ARRAY]] [--sql CONDITION] [-D|-X|-Y|-J]",
-        "-e|-p|--usage -j JOB",
+        "-e|-p|--usage [-j [JOB]]... [-u [USER]] [--array [ARRAY]]",
         "--why JOB",
         '-g "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD hh:mm:ss"',
         '--accounting "YYYY-MM-DD, YYYY-MM-DD" [-u [USER]]',
@@ -39,7 +39,7 @@ OPTIONS.flag("-c --compact", "one line for each array")
 OPTIONS.number("--format=NUMBER", "2: the usual table; 1: the older one, with name, date of submission and queue")
 OPTIONS.flag("-e --events", "what happened to the jobs")
 OPTIONS.flag("-p --properties", "the properties of the resources of the jobs")
-OPTIONS.flag("--usage", "what the jobs used so far, and of how much: CPU time, memory, I/O")
+OPTIONS.flag("--usage", "what the jobs used so far, and of how much: cores, memory, GPUs, time, I/O, energy")
 OPTIONS.number("--why=JOB", "why this job waits, when it will start, and what would start sooner")
 OPTIONS.text('-g --gantt="DATE, DATE"', "the jobs and the states of resources between two dates")
 OPTIONS.text(
@@ -53,6 +53,7 @@ OPTIONS.example("oarstat -fj 42", "everything about job 42")
 OPTIONS.example("oarstat --sql \"project = 'p1'\"", "the jobs of a project")
 OPTIONS.example("oarstat --why 42", "why job 42 waits")
 OPTIONS.example("oarstat -j 42 --usage", "what job 42 used so far")
+OPTIONS.example("oarstat -u --usage", "what each of your jobs used so far")
 
 
 def main() -> int:
@@ -210,7 +211,9 @@ def _properties(client: Client, parsed: ParsedOptions, out: CommandOutput) -> No
 
 
 def _usage(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    by_job = list(_of_each(client, parsed, out, client.usage).values())
+    ids = _ids(parsed) if parsed.given("job") else [_id(job) for job in _chosen(client, parsed, out)]
+    by_job = client.usage(list(dict.fromkeys(ids)))
+    _note_unknown(set(ids) - {used["job_id"] for used in by_job}, out)
     if out.form:
         out.data({str(used["job_id"]): used for used in by_job})
         return
@@ -253,7 +256,7 @@ def _gantt(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 
 
 def _accounting(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    from oarlock.cli.layout import usage as layout
+    from oarlock.cli.layout import jobs as layout
     from oarlock.cli.layout.readable import interval
 
     since, until = interval(parsed.text("accounting") or "", what="--accounting")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from oarlock.cli.job_keys import KeyExport
     from oarlock.cli.options import ParsedOptions
     from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
@@ -61,18 +62,27 @@ OPTIONS.flag("--hold", "do not start the job before `oarresume`")
 OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its walltime ends")
 OPTIONS.text("--signal=SIGNAL", "the signal for that, a number or a name such as USR1, instead of 12 (USR2)")
 OPTIONS.text(
-    "--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses"
+    "--notify=HOW",
+    "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses, [REPORT] brings what "
+    "it used",
 )
 OPTIONS.number("--resubmit=JOB", "submit a job that is over once more, as it was; nothing else is given beside it")
-OPTIONS.flag("-k --use-job-key", "not yet: let the job's nodes reach each other with a key of the job")
-OPTIONS.text("-i --import-job-key-from-file=FILE", "not yet: use this private key as the job's key")
-OPTIONS.text("--import-job-key-inline=KEY", "not yet: use this private key as the job's key")
-OPTIONS.text("-e --export-job-key-to-file=FILE", "not yet: write the job's private key to this file")
+OPTIONS.flag("-k --use-job-key", "give the job an ssh key of its own; who has it enters the job with oarsh")
+OPTIONS.text("-i --import-job-key-from-file=FILE", "use this private key as the job's key")
+OPTIONS.text("--import-job-key-inline=KEY", "use the private key in this text as the job's key")
+OPTIONS.text(
+    "-e --export-job-key-to-file=FILE", "write the job's private key to this file, replacing it; %jobid% is replaced"
+)
+OPTIONS.text("--ssh-private-key=KEY", "the same as --import-job-key-inline (also --ssh_private_key)")
+OPTIONS.text("--ssh-public-key=KEY", "the public half of that key; it may be left out")
 OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
 OPTIONS.flag("-I --interactive", "wait for the job and open a shell on its first node; the job ends with the shell")
 OPTIONS.number("-C --connect=JOB", "open a shell in a running job of yours; leaving it does not end the job")
-OPTIONS.text("-s --stagein=FILE", "not yet: bring files to the nodes")
-OPTIONS.text("--stagein-md5sum=SUM", "not yet: the checksum of those files")
+OPTIONS.text(
+    "-s --stagein=DIRECTORY|TGZ",
+    "unpack the content of a directory, or an archive, in the job's directory on each node",
+)
+OPTIONS.text("--stagein-md5sum=SUM", "the MD5 sum that the archive must have; without -s, one that was sent before")
 OPTIONS.formats()
 OPTIONS.end()
 OPTIONS.example("oarsub -l /nodes=4 test.sh", "four whole nodes, for the walltime that the site's rules give")
@@ -80,18 +90,8 @@ OPTIONS.example(
     "oarsub -l /nodes=2/core=1,walltime=0:30 -l core=4,walltime=1 ./prog", "whichever of the two fits first"
 )
 OPTIONS.example("oarsub -r '2027-03-01 08:00:00' -l nodes=12 ./demo", "at that moment, or refused at once")
+OPTIONS.example("oarsub -s input/ ./simulate", "the files in input/ are in the job's directory on each of its nodes")
 OPTIONS.example("oarsub --array-param-file params.txt ./simulate", "one job a line of params.txt")
-
-_OWN_KEY = "Leave it out; where the nodes accept ssh, a key of your own works between them."
-
-NOT_YET = {
-    "stagein": ("Stage-in (-s) is not here yet.", "Put the files where the nodes can read them."),
-    "stagein_md5sum": ("Stage-in (--stagein-md5sum) is not here yet.", "Put the files where the nodes can read them."),
-    "use_job_key": ("Job keys (-k) are not here yet.", _OWN_KEY),
-    "import_job_key_from_file": ("Job keys (-i) are not here yet.", _OWN_KEY),
-    "import_job_key_inline": ("Job keys (--import-job-key-inline) are not here yet.", _OWN_KEY),
-    "export_job_key_to_file": ("Job keys (-e) are not here yet.", _OWN_KEY),
-}
 
 APART = {
     ("interactive", "array_param_file"): (
@@ -100,6 +100,11 @@ APART = {
         "ConnectNoop", "A job of type noop has no shell to connect to.", "Drop -t noop: -C is about a job that runs."),
 }  # fmt: skip
 """What cannot be asked for together and never reaches the server, which refuses the rest; OAR has a number for each."""
+
+_KEYS = (
+    "use_job_key", "import_job_key_from_file", "import_job_key_inline", "export_job_key_to_file", "ssh_private_key",
+    "ssh_public_key",
+)  # fmt: skip
 
 BESIDE_RESUBMIT = frozenset({"resubmit", "dry_run", "server", "dumper", "xml", "yaml", "json"})
 
@@ -115,25 +120,26 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 
     _together(parsed)
     _alone(parsed)
-    for key, (sentence, hint) in NOT_YET.items():
-        if parsed.given(key):
-            raise RequestRefused(sentence, kind="NotYet", hint=hint)
     if parsed.given("connect"):
         from oarlock.cli.interactive import enter_running_job
 
         enter_running_job(client, parsed.number("connect") or 0, out)
         return
     body = submission(parsed)
+    export = _add_key(body, parsed, out)
     send = client.dry_run if parsed.given("dry_run") else client.submit
     try:
-        answer = _sent(send, body)
+        _add_archive(client, parsed, body)
+        answer = _sent(client, send, body)
     except RequestRefused as refused:
         refused.kind = _exit_kind(refused, body)
         if refused.text is not None and refused.text in parsed.behind:
             refused.hint = hint_of_dashes(refused.hint, parsed)
         raise
-    show = _show_plan if parsed.given("dry_run") else _show_job
-    show(answer, body, out)
+    if parsed.given("dry_run"):
+        _show_plan(answer, out)
+    else:
+        _show_job(answer, body, out, export)
     if answer.get("interactive", body.get("interactive")) and not parsed.given("dry_run"):
         from oarlock.cli.interactive import enter_new_job
 
@@ -142,17 +148,43 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         enter_new_job(client, answer["job_ids"][0], out)
 
 
-def _sent(send: Callable[[dict[str, Any]], Any], body: dict[str, Any]) -> Any:
-    """Send a submission; once more if its script names a parameter file, which only this command can read."""
-    try:
-        return send(body)
-    except RequestRefused as refused:
-        if refused.kind != "ParameterFileNeeded" or refused.text is None:
-            raise
-        path = refused.text
-    from oarlock.cli.submission import with_parameters
+def _add_key(body: dict[str, Any], parsed: ParsedOptions, out: CommandOutput) -> KeyExport | None:
+    if not any(map(parsed.given, _KEYS)):
+        return None
+    from oarlock.cli.job_keys import add_key
 
-    return send(with_parameters(body, path))
+    return add_key(body, parsed, out)
+
+
+def _add_archive(client: Client, parsed: ParsedOptions, body: dict[str, Any]) -> None:
+    """Send the archive that a job needs, unless nothing is to be submitted."""
+    path, md5sum = parsed.text("stagein"), parsed.text("stagein_md5sum")
+    if (path is not None or md5sum is not None) and not parsed.given("dry_run"):
+        from oarlock.cli.stage_in import file_id
+
+        body["file_id"] = file_id(client, path, md5sum)
+
+
+def _sent(client: Client, send: Callable[[dict[str, Any]], Any], body: dict[str, Any]) -> Any:
+    """Send a submission; again if its script names files, which only this command can read."""
+    while True:
+        try:
+            return send(body)
+        except RequestRefused as refused:
+            body = _with_file(client, body, refused)
+
+
+def _with_file(client: Client, body: dict[str, Any], refused: RequestRefused) -> dict[str, Any]:
+    """Return the submission with a file that its script names, if that is why it was refused."""
+    if refused.kind == "ParameterFileNeeded" and refused.text is not None and "array" not in body:
+        from oarlock.cli.submission import with_parameters
+
+        return with_parameters(body, refused.text)
+    if refused.kind == "StageInNeeded" and refused.text is not None and "file_id" not in body:
+        from oarlock.cli.stage_in import file_id
+
+        return {**body, "file_id": file_id(client, refused.text, None)}
+    raise refused
 
 
 def _together(parsed: ParsedOptions) -> None:
@@ -192,7 +224,7 @@ def _exit_kind(refused: RequestRefused, body: dict[str, Any]) -> str:
     return refused.kind
 
 
-def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput) -> None:
+def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput, export: KeyExport | None) -> None:
     if "resubmit" in body:
         out.line(f"Resubmitting job {body['resubmit']}...DONE")
     for note in answer.get("notes", ()):
@@ -200,6 +232,8 @@ def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput) -> None:
     for message in answer.get("messages", ()):
         out.line(message)
     ids = answer["job_ids"]
+    if export is not None:
+        export.write(ids, out)
     array = "array" in body or len(ids) > 1  # a script may ask for one as well
     for job_id in ids:
         out.line(f"OAR_JOB_ID={job_id}")
@@ -237,7 +271,7 @@ def _could_run(reservation: Any) -> str:
     return str(reservation.get("says") or "it cannot run")
 
 
-def _show_plan(answer: Any, _body: dict[str, Any], out: CommandOutput) -> None:
+def _show_plan(answer: Any, out: CommandOutput) -> None:
     if out.form:
         _between_rules(answer, out)
         return

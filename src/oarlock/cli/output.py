@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Run = Callable[[Client, ParsedOptions, "CommandOutput"], None]
 
 
+LONGEST_NOTE = 600
+"""Letters of a line on standard error."""
+
+
 class CommandOutput:
     """Standard output, standard error and the exit code of one command.
 
@@ -49,7 +53,8 @@ class CommandOutput:
         """Print a note for people on standard error; it is not part of the result."""
         self.flush()
         lines = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
-        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(lines)))
+        short = [_shortened(line) for line in _lines(lines)]
+        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in short))
 
     def refuse(self, refused: RequestRefused) -> None:
         """Print a refusal and its way out; the first refusal decides the exit code."""
@@ -96,6 +101,11 @@ def show_text(text: str, file: TextIO | None = None) -> None:
 
 def _lines(lines: list[str]) -> list[str]:
     return [line for text in lines for line in text.split("\n")]
+
+
+def _shortened(line: str) -> str:
+    """Cut the middle out of a line that nobody would read to its end: a refusal names the value, however long."""
+    return line if len(line) <= LONGEST_NOTE else f"{line[: LONGEST_NOTE // 2]} … {line[-LONGEST_NOTE // 2 :]}"
 
 
 def _shown(text: str) -> str:

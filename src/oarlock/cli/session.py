@@ -17,6 +17,7 @@ from oarlock.node.wire.stream import (
     EOF,
     EXIT,
     LENGTH_BYTES,
+    LONGEST_FRAME,
     PIECE,
     RESIZE,
     STDERR,
@@ -34,7 +35,7 @@ from oarlock.node.wire.stream import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from oarlock.client import Client
@@ -53,11 +54,20 @@ class SessionOutcome:
         self.status, self.ended, self.says = status, ended, says
 
 
+class SessionDenied(RequestRefused):
+    """A session that the server does not open. `servers` are those of other clusters that may have the node."""
+
+    def __init__(self, sentence: str, *, kind: str, hint: str, servers: Sequence[str]) -> None:
+        super().__init__(sentence, kind=kind, hint=hint)
+        self.servers = tuple(map(str, servers))
+
+
 class SessionClient:
     """One session. `request` is what is asked of the server; `on_event` is called with what happens before it begins.
 
     `on_leaving` is called when the user goes, while the server still sees the client. `is_patient`: a server that is
-    away when the session is to begin is waited for as well.
+    away when the session is to begin is waited for as well. `sign` signs a challenge with the key of the job, where
+    that is shown in the place of a name.
     """
 
     def __init__(
@@ -69,8 +79,9 @@ class SessionClient:
         *,
         wants_terminal: bool = True,
         is_patient: bool = False,
+        sign: Callable[[str], str] | None = None,
     ) -> None:
-        self._is_patient = is_patient
+        self._is_patient, self._sign = is_patient, sign
         self._client, self._on_event, self._on_leaving = client, on_event, on_leaving
         self._terminal = LocalTerminal(wanted=wants_terminal)
         self._request = {
@@ -87,7 +98,7 @@ class SessionClient:
     def run(self) -> SessionOutcome:
         """Open the session and stay until it ends; raise `RequestRefused`, or `Left` if the user goes before."""
         try:
-            connection, rest = self._connect_again() if self._is_patient else self._client.session()
+            connection, rest = self._connect_again() if self._is_patient else self._connect()
             while True:
                 try:
                     self._serve(connection, rest)
@@ -107,6 +118,9 @@ class SessionClient:
         finally:
             self._terminal.close()
 
+    def _connect(self, **how: float) -> tuple[_socket.socket, bytes]:
+        return self._client.session(by_key=self._sign is not None, **how)
+
     def _connect_again(self) -> tuple[_socket.socket, bytes]:
         """Connect to a server that went away; a key (Ctrl-C) ends that."""
         self._joined = False
@@ -114,7 +128,7 @@ class SessionClient:
         announced = False
         while True:
             try:
-                return self._client.session(0.0)
+                return self._connect(seconds=0.0)
             except RequestRefused as refused:
                 if refused.kind not in {"ServerDown", "NoAnswer", "Stopping"} or time.monotonic() > end:
                     raise
@@ -132,8 +146,8 @@ class SessionClient:
 
     def _serve(self, connection: _socket.socket, rest: bytes) -> None:
         self._connection = connection
-        again = {"again": True, "received": self._receiver.received} if self._began else {}
-        self._send(CONTROL + written({**self._request, **again}).encode())
+        if self._sign is None:
+            self._send_request()
         received = bytearray(rest)
         while not self._is_ended(received):
             ready, _, _ = select.select(self._watched(), [], [])
@@ -144,6 +158,14 @@ class SessionClient:
                 self._read_input()
             if connection.fileno() in ready:
                 received += self._received(connection)
+
+    def _send_request(self, **proof: str) -> None:
+        again = {"again": True, "received": self._receiver.received} if self._began else {}
+        request = CONTROL + written({**self._request, **again, **proof}).encode()
+        if len(request) > LONGEST_FRAME:
+            sentence = f"The command is too long: {len(request)} bytes with its variables, of {LONGEST_FRAME} at most."
+            raise RequestRefused(sentence, kind="BadOption", hint="Put it into a script.")
+        self._send(request)
 
     def _received(self, connection: _socket.socket) -> bytes:
         data = connection.recv(_CHUNK)
@@ -193,8 +215,11 @@ class SessionClient:
     def _take_control(self, event: dict[str, Any]) -> None:
         if "refused" in event:
             refused = event["refused"]
-            raise RequestRefused(refused["error"], kind=refused["kind"], hint=refused.get("hint") or "")
-        if event.get("event") == "session":
+            hint = refused.get("hint") or ""
+            raise SessionDenied(refused["error"], kind=refused["kind"], hint=hint, servers=refused.get("servers", ()))
+        if "challenge" in event and self._sign is not None:
+            self._send_request(proof=self._sign(str(event["challenge"])))
+        elif event.get("event") == "session":
             self._begin(int(event["received"]), event)
         elif event.get("event") == "ended":
             self._outcome = SessionOutcome(None, str(event["state"]), str(event["says"]))

@@ -52,6 +52,7 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
     _add_array(body, parsed)
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
+    body["submitted_from"] = f"{os.uname().nodename}:{os.getpid()}"
     return body
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from oarlock.config import Config
 from oarlock.job.run import schedule
 from oarlock.model.snapshot import Usage
-from oarlock.plan.policy.policies import karma_of
+from oarlock.plan.policies import karma_of
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting
 from oarlock.store.queries.accounting import AccountingRow, Booking

@@ -1,5 +1,6 @@
 """Explain why a job waits, when a new one could start, and what became of a reservation. Nothing is written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -11,7 +12,7 @@ from oarlock.job.run import schedule, unknown_users
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
-from oarlock.model.snapshot import Choice, Shape, WaitingJob
+from oarlock.model.snapshot import Choice, Shape, SitePlan, WaitingJob
 from oarlock.plan.explain import Explainer
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.planner import add_job, add_shape, begin_pass, run_pass
@@ -63,7 +64,9 @@ class ReservationOutcome:
         return self.accepted is not None or self.held
 
 
-def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
+def why(
+    tx: Tx, config: Config, job_id: int, *, now: int, site_plans: Mapping[str, SitePlan] | None = None
+) -> WaitReason:
     """Return why a job does not run (`UnknownJob` if there is none)."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.WAITING:
@@ -73,7 +76,7 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
     doubt = user_records.doubt_of(tx, job.user, now=now)
     if doubt is not None:
         return WaitReason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
-    state, seen = _planned(tx, config, now)
+    state, seen = _planned(tx, config, now, site_plans)
     broken = dict(seen.broken)
     if job_id in broken:
         return WaitReason(job_id, Obstacle.SET_ASIDE, broken[job_id])
@@ -112,9 +115,11 @@ def _cause(tx: Tx, job: Job) -> str:
     return f": {causes[-1]}" if causes[-1] else ""
 
 
-def when(tx: Tx, config: Config, new: new_jobs.NewJob, *, now: int) -> StartEstimate:
+def when(
+    tx: Tx, config: Config, new: new_jobs.NewJob, *, now: int, site_plans: Mapping[str, SitePlan] | None = None
+) -> StartEstimate:
     """Return when and where a job would start if it were submitted now."""
-    state, _ = _planned(tx, config, now)
+    state, _ = _planned(tx, config, now, site_plans)
     choices = tuple(
         Choice(-index, add_shape(state, Shape(alternative.groups, new.request.where)), alternative.walltime or 0)
         for index, alternative in enumerate(new.request.alternatives, 1)
@@ -164,9 +169,11 @@ def reservation(tx: Tx, job_id: int) -> ReservationOutcome:
     return ReservationOutcome(accepted=None)
 
 
-def _planned(tx: Tx, config: Config, now: int) -> tuple[PassState, snapshot.SnapshotRead]:
+def _planned(
+    tx: Tx, config: Config, now: int, site_plans: Mapping[str, SitePlan] | None
+) -> tuple[PassState, snapshot.SnapshotRead]:
     how = schedule.plan_settings(config)
-    seen = schedule.read(tx, how, karma_window=config.karma_window, now=now)
+    seen = schedule.read(tx, how, karma_window=config.karma_window, now=now, site_plans=site_plans)
     state = begin_pass(seen.snapshot, now=now, settings=how)
     run_pass(state)
     return state, seen

@@ -20,6 +20,9 @@ _TAGS = {
     JobState.SUSPENDED: "SUSPENDED",
     JobState.RESUMING: "RESUMING",
 }
+REPORT = "REPORT"
+"""What the job used of what it asked for; a tag of our own."""
+_ENDS = frozenset({"END", "ERROR"})
 _INFO = frozenset(
     {
         EventType.FRAG_JOB_REQUEST,
@@ -33,7 +36,10 @@ _HOW = re.compile(r"\s*(?:\[([^\]]*)\]\s*:?)?\s*(.*)", re.DOTALL)
 
 
 def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
-    """Yield the notices of moves, in their order; `[END,ERROR]` before the address selects tags."""
+    """Yield the notices of moves, in their order; `[END,ERROR]` before the address selects tags.
+
+    Who wants a REPORT gets it at the end of the job, in the place of END or ERROR.
+    """
     for moved in moves:
         job, tag = moved.job, _TAGS.get(moved.job.state)
         if not job.notify or tag is None:
@@ -41,6 +47,8 @@ def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
         if moved.before is JobState.RESUMING and tag == "START":
             tag = "RUNNING"
         wanted, how = _chosen(job.notify)
+        if tag in _ENDS and REPORT in wanted:
+            tag = REPORT
         # The manual calls the beginning START; who chooses among the tags calls it RUNNING.
         if not wanted or {tag, "RUNNING" if tag == "START" else tag} & wanted:
             yield Notify(job.id, job.user, job.name or "", how, tag, moved.why)

@@ -22,7 +22,7 @@ from oarlock.model.submission_errors import (
 )
 
 LONGEST_NAME = 255
-NOTIFY_TAGS = ("START", "RUNNING", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING")
+NOTIFY_TAGS = ("START", "RUNNING", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING", "REPORT")
 
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")

@@ -1,11 +1,12 @@
 """The agent of a node: takes a sample each period and hands it to every output; settings change while it runs.
 
+A change holds until the jobs that were there are over; then the agent measures as it was started, as Colmet does.
+
 `run` puts it together with its outputs, warns of sources that it may not read, and runs it until a signal.
 """
 
 import gc
 import logging
-import os
 import queue
 import resource
 import signal
@@ -14,34 +15,43 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from oarlock import __version__
-from oarlock.measure import control, layouts, names, options
+from oarlock.measure import control, names, options
 from oarlock.measure.batch import BatchAssembler, JobOwners, OwnerLookup, SampleBatch
 from oarlock.measure.exposition import Exposition, MetricsPage
 from oarlock.measure.http import MetricsAccess, MetricsServer, check_address
 from oarlock.measure.naming import Naming
-from oarlock.measure.options import NOWHERE, AgentOptions
+from oarlock.measure.options import NOWHERE, AgentOptions, select_layouts
 from oarlock.measure.outputs import CsvOutput, JsonLinesOutput, PushGateway, SampleOutput
+from oarlock.measure.permissions import missing_permissions, process_permissions
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources.assemble import EnabledSources, SourceOptions, assemble
 from oarlock.node.sources.files import Hierarchy, allow_many_files, mounted_hierarchies
-from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import series
 
 if TYPE_CHECKING:
+    from oarlock.measure.colmet.control import ColmetControl
+    from oarlock.node.measure.discovery import Key
     from oarlock.node.sources.redfish import RedfishController
 
 log = logging.getLogger(__name__)
 
 CHANGEABLE = ("period", "perf_events", "enable", "disable", "names")
 """What may be changed while the agent runs."""
+
+KEEP = "keep"
+"""Beside a change: it holds after the jobs that are there now, too."""
+
+COLMET_EVENTS = 5
+"""How many events of the processor Colmet counts at once."""
 
 
 def next_sample_time(now: float, period: float) -> float:
@@ -67,12 +77,15 @@ class Agent:
         self.page_callbacks: list[Callable[[MetricsPage], None]] = []
         self.failures: dict[str, Callable[[], int]] = {}  # of outputs that take pages
         self._clock = clock
-        wanted = layouts.select_layouts(options.layout, options.layouts_file)
+        wanted = select_layouts(options.layout, options.layouts_file)
         finder = CgroupFinder(wanted, hierarchies, others=not options.jobs_only)
         sources = assemble(options.sources, source_settings(options))
         self._sampler = Sampler(finder, sources.job, sources.node)
-        job_layouts = {layout.name for layout in wanted if layout.is_job}
-        self._assembler = BatchAssembler(JobOwners(look_up), job_layouts, socket.gethostname())
+        self._job_layouts = {layout.name for layout in wanted if layout.is_job}
+        self._assembler = BatchAssembler(JobOwners(look_up), self._job_layouts, socket.gethostname())
+        self._configured = options  # what holds again when a change is over
+        self._until: frozenset[Key] | None = None  # the jobs whose end ends a change; empty: those that come next
+        self._measured: Mapping[Key, object] = {}
         self._counts: Counter[str] = Counter(samples_total=0, late_samples_total=0, failed_samples_total=0)
         self._dropped: Counter[str] = Counter({output.name: 0 for output in self.outputs})
         self._duration = 0.0
@@ -117,10 +130,18 @@ class Agent:
         self._wake.set()
         return result.result(timeout)
 
+    @property
+    def status(self) -> dict[str, Any]:
+        """What is to be told beside the settings: the jobs that a change waits for; None if none is in force."""
+        until = self._until
+        return {"until_jobs": None if until is None else sorted(job for _, _, job in until)}
+
     def sample(self) -> SampleBatch:
         """Take one sample now and pass it to every output."""
         begin = time.perf_counter()
-        batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
+        sample = self._sampler.sample(self._clock())
+        self._measured = sample.jobs
+        batch = self._assembler.batch(sample, self._about_itself())
         self._page = self._exposition.take(batch)
         for output in self.outputs:
             self._write_to(output, batch)
@@ -128,6 +149,8 @@ class Agent:
             callback(self._page)
         self._counts["samples_total"] += 1
         self._duration = time.perf_counter() - begin
+        if self._until is not None:
+            self._end_change(self._until)
         return batch
 
     def close(self) -> None:
@@ -156,10 +179,40 @@ class Agent:
             changes, result = self._changes.get()
             try:
                 if changes:
-                    self._apply(_allowed(changes, self.options))
+                    self._change(changes)
                 result.set_result(self.options)
             except Exception as refused:  # noqa: BLE001  it is raised again in the thread that called `change`
                 result.set_exception(refused)
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        """Apply a change until the jobs that are there are over or, if it is to be kept, for good."""
+        wanted = {name: value for name, value in changes.items() if name != KEEP}
+        if not wanted:
+            self._configured = self.options
+        elif changes.get(KEEP):
+            configured = _allowed(wanted, self._configured)
+            self._apply(_allowed(wanted, self.options))
+            self._configured = configured
+        else:
+            self._apply(_allowed(wanted, self.options))
+            self._until = self._present_jobs()
+        if self.options == self._configured:
+            self._until = None
+
+    def _present_jobs(self) -> "frozenset[Key]":
+        return frozenset(key for key in self._measured if key[0] in self._job_layouts)
+
+    def _end_change(self, until: "frozenset[Key]") -> None:
+        """Measure as configured again if all jobs are over that a change was made for.
+
+        One that was made while there was no job is for those that come next.
+        """
+        present = self._present_jobs()
+        if not until:
+            self._until = present
+        elif not until & present:
+            self._until = None
+            self._apply(self._configured)
 
     def _apply(self, wanted: AgentOptions) -> None:
         before = self.options
@@ -217,10 +270,20 @@ def source_settings(options: AgentOptions) -> SourceOptions:
     """Return the options of the sources."""
     return SourceOptions(
         scratch=options.scratch,
-        perf_events=options.perf_events,
+        perf_events=counted_events(options),
         nvidia_library=options.nvidia_library,
         redfish=_controller(options.redfish) if options.redfish else None,
     )
+
+
+def counted_events(options: AgentOptions) -> tuple[str, ...]:
+    """Return the events to count: all, or with `colmet` the first five, which is said once a change."""
+    left_out = options.perf_events[COLMET_EVENTS:]
+    if not options.colmet or not left_out:
+        return options.perf_events
+    if "perf" in options.sources:
+        log.warning("only the first five events are counted, as Colmet does", extra={"left_out": ", ".join(left_out)})
+    return options.perf_events[:COLMET_EVENTS]
 
 
 def _controller(file: Path) -> "RedfishController":
@@ -237,10 +300,6 @@ def _controller(file: Path) -> "RedfishController":
 
 
 _FRESH_PERIODS, _FRESH_SECONDS = 5, 10
-_CAPABILITY_BITS = {"CAP_DAC_READ_SEARCH": 2, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38}
-_PARANOID = "/proc/sys/kernel/perf_event_paranoid"
-_ENERGY = "/sys/class/powercap/intel-rapl:0/energy_uj"
-_MANAGEMENT = "/dev/ipmi0"
 
 
 @contextmanager
@@ -255,7 +314,9 @@ def started(options: AgentOptions) -> Iterator[Agent]:
         _serve(options, agent, stack)
         if options.control != NOWHERE:
             path = Path(options.control) if options.control else control.default_path()
-            stack.callback(control.ControlSocket(path, agent.change).close)
+            stack.callback(control.ControlSocket(path, agent.change, lambda: agent.status).close)
+        if options.control_zmq:
+            stack.callback(_colmet_control(options, agent).close)
         yield agent
 
 
@@ -267,6 +328,12 @@ def run(options: AgentOptions) -> None:
         gc.collect()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         agent.run()
+
+
+def _colmet_control(options: AgentOptions, agent: Agent) -> "ColmetControl":
+    from oarlock.measure.colmet.control import ColmetControl
+
+    return ColmetControl(options.control_zmq, options.control_keys, agent.change)
 
 
 def _look_up(options: AgentOptions, stack: ExitStack) -> OwnerLookup | None:
@@ -289,11 +356,13 @@ def _outputs(options: AgentOptions) -> list[SampleOutput]:
 
 def _serve(agent_options: AgentOptions, agent: Agent, stack: ExitStack) -> None:
     address = options.address(agent_options.listen)
+    # With --send, --token-file is the node's own token: nobody else may be asked for it.
+    scrape_token = agent_options.scrape_token_file or (None if agent_options.send else agent_options.token_file)
     if address:
         access = MetricsAccess(
             agent_options.tls_certificate,
             agent_options.tls_key,
-            _token(agent_options.token_file) if agent_options.token_file else None,
+            _token(scrape_token) if scrape_token else None,
         )
         check_address(address[0], access, open_to_all=agent_options.open_to_all)
         server = MetricsServer(address, lambda: agent.page, access, lambda: _oldest(agent))
@@ -304,6 +373,24 @@ def _serve(agent_options: AgentOptions, agent: Agent, stack: ExitStack) -> None:
         stack.callback(gateway.close)
         agent.page_callbacks.append(gateway.offer)
         agent.failures["push"] = lambda: gateway.failures
+    if agent_options.send:
+        _send(agent_options, agent)
+
+
+def _send(agent_options: AgentOptions, agent: Agent) -> None:
+    from oarlock.measure.posting.https import ServerConnection  # TLS is large, and few agents send
+    from oarlock.measure.posting.send import SampleSender
+
+    if agent_options.token_file is None:
+        raise ConfigRefused(
+            "--send needs a token.",
+            hint="`oarlock token add --node NAME -o FILE` on the server makes one; name it with --token-file FILE.",
+        )
+    connection = ServerConnection(agent_options.send, agent_options.token_file, agent_options.ca)
+    sender = SampleSender(connection, agent_options.node or socket.gethostname(), lambda: agent.options.period)
+    agent.outputs.append(sender)
+    agent.failures["send"] = lambda: sender.dropped
+    log.info("sending samples", extra={"server": agent_options.send})
 
 
 def _token(file: Path) -> str | None:
@@ -315,49 +402,3 @@ def _token(file: Path) -> str | None:
 
 def _oldest(agent: Agent) -> float:
     return agent.options.period * _FRESH_PERIODS + _FRESH_SECONDS
-
-
-class Permissions(NamedTuple):
-    """What this process may do."""
-
-    capabilities: frozenset[str]
-    perf_paranoid: int | None
-    unreadable: frozenset[str]  # files that are there and may not be read
-
-
-def process_permissions() -> Permissions:
-    """Return the permissions of this process."""
-    unreadable = {path for path in (_ENERGY, _MANAGEMENT) if os.path.exists(path) and not os.access(path, os.R_OK)}  # noqa: PTH110
-    return Permissions(
-        parse_capabilities(Path("/proc/self/status").read_text()), _read_number(_PARANOID), frozenset(unreadable)
-    )
-
-
-def parse_capabilities(status: str) -> frozenset[str]:
-    """Read the effective capabilities that matter here out of /proc/PID/status."""
-    line = next((line for line in status.splitlines() if line.startswith("CapEff:")), "CapEff: 0")
-    mask = int(line.split()[1], 16)
-    return frozenset(name for name, bit in _CAPABILITY_BITS.items() if mask >> bit & 1)
-
-
-def missing_permissions(sources: Iterable[str], permissions: Permissions) -> Iterator[str]:
-    """Yield a sentence for each source that cannot be read, with the permission it needs."""
-    sources, has = set(sources), permissions.capabilities
-    if "processes" in sources and "CAP_SYS_PTRACE" not in has:
-        yield "I/O, open files and executables of other users' processes cannot be read: CAP_SYS_PTRACE is needed"
-    may_count = has & {"CAP_PERFMON", "CAP_SYS_ADMIN"} or (
-        permissions.perf_paranoid is not None and permissions.perf_paranoid <= 0
-    )
-    if "perf" in sources and not may_count:
-        yield "events cannot be counted: CAP_PERFMON, or kernel.perf_event_paranoid at most 0, is needed"
-    if "rapl" in sources and _ENERGY in permissions.unreadable and not may_count:
-        yield "energy of the processors cannot be read: CAP_PERFMON, or CAP_DAC_READ_SEARCH, is needed"
-    if "ipmi" in sources and _MANAGEMENT in permissions.unreadable:
-        yield f"the management controller cannot be asked: {_MANAGEMENT} may not be opened"
-
-
-def _read_number(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):
-        return None

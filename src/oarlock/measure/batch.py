@@ -26,6 +26,7 @@ class JobFacts(NamedTuple):
     account: str = ""
     name: str = ""
     job: str = ""  # its number, where its cgroup is called otherwise
+    manager: str = ""
 
 
 _NOTHING = JobFacts()

@@ -44,10 +44,18 @@ def shown(options: AgentOptions) -> dict[str, Any]:
 
 
 class ControlSocket:
-    """Listen for changes in a thread; `change` is called with each, and the settings afterwards are sent back."""
+    """Listen for changes in a thread; `change` is called with each, and the settings afterwards are sent back.
 
-    def __init__(self, path: Path, change: Callable[[Mapping[str, Any]], AgentOptions]) -> None:
-        self.path, self._change = path, change
+    `status` returns what is to be told beside them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        change: Callable[[Mapping[str, Any]], AgentOptions],
+        status: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self.path, self._change, self._status = path, change, status
         self._socket = _bound(path)
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._thread.start()
@@ -87,7 +95,7 @@ class ControlSocket:
             changes = json.loads(line)
             if not isinstance(changes, dict):
                 return {"refused": "A change is a JSON object."}
-            return {"now": shown(self._change(changes))}
+            return {"now": {**shown(self._change(changes)), **self._status()}}
         except OarlockError as refused:
             return {"refused": str(refused), "hint": refused.hint}
         except (ValueError, TypeError) as error:

@@ -13,7 +13,7 @@ from oarlock.measure.metrics import MetricKind
 from oarlock.measure.names import NameFamily
 from oarlock.measure.naming import Naming, OutputSeries
 from oarlock.node.measure.discovery import Key
-from oarlock.node.sources.metrics import series, split
+from oarlock.node.sources.probe import series, split
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JOB_INFO = "oarlock_node_job_info"

@@ -76,7 +76,7 @@ def check_address(host: str, access: MetricsAccess, *, open_to_all: bool) -> Non
         return
     raise ConfigRefused(
         f"Listening on {host} would show users' names and programs to anybody.",
-        hint="Give --tls-certificate, --tls-key and --token-file; --open-to-all on a trusted network.",
+        hint="Give --tls-certificate, --tls-key and --scrape-token-file; --open-to-all on a trusted network.",
     )
 
 

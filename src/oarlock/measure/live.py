@@ -10,16 +10,15 @@ from oarlock.measure import names
 from oarlock.measure.batch import JOB, JobFacts, JobOwner, MeasuredSubject, SampleBatch, user_number
 from oarlock.measure.exposition import Exposition, merge_pages
 from oarlock.measure.naming import Naming
-from oarlock.node.measure.stream import UnreadableSample, decode_sample
-from oarlock.node.sources.metrics import split
+from oarlock.node.measure.stream import IDLE_SECONDS
+from oarlock.node.measure.wire import SampleDecoder, UnreadableSample
+from oarlock.node.sources.probe import split
 
 log = logging.getLogger(__name__)
 
 MANAGER = "oarlock"
 FAMILIES = ("oarlock", "slurm")
-_FRESH_PERIODS, _FRESH_SECONDS = 5, 10
-_MOST_SERIES = 200_000
-"""Values of one node that are kept; users choose the names of executables, so a node may send any number."""
+_FRESH_PERIODS, _FRESH_SECONDS, _FRESH_IDLE = 5, 10, 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +62,71 @@ class _Latest:
     own_peaks: dict[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """What a node does: CPU seconds of its jobs so far and, once two samples were seen, CPUs that each has in use.
+
+    Memory is in bytes, power in watts; None where it is not measured.
+    """
+
+    at: float
+    cpu_seconds: Mapping[int, float]
+    cpus_in_use: Mapping[int, float]
+    memory_total: float | None
+    memory_available: float | None
+    watts: float | None
+
+
 class LiveUsage:
     """The last sample of every node. All but `page` is for one thread."""
 
     def __init__(self, period: float, cluster: str = "", families: Iterable[str] = FAMILIES) -> None:
-        self._oldest = period * _FRESH_PERIODS + _FRESH_SECONDS
+        self._period = period
+        self._agents: dict[str, tuple[str, float]] = {}  # clusters and periods of nodes that send by themselves
         self._cluster = cluster
         self._naming = Naming(names.select_families(families))
         self._latest: dict[str, _Latest] = {}
+        self._decoders: dict[str, SampleDecoder] = {}
         self._facts: dict[int, JobFacts] = {}
         self._pages: dict[str, Exposition] = {}
         self._writing = threading.Lock()
+        self._looks: dict[str, NodeLook] = {}
         self.refused: Counter[str] = Counter()
 
-    def take(self, node: str, data: bytes, expected: Set[int], *, at: float) -> None:
-        """Store a node's sample; values of jobs that are not on the node are dropped and counted."""
+    def describe_agent(self, node: str, cluster: str, period: float) -> None:
+        """Note that a node's samples come from an agent: of which cluster, and every how many seconds."""
+        self._agents[node] = cluster, period
+
+    def take(self, node: str, data: bytes, expected: Set[int], *, at: float) -> bool:
+        """Store a node's sample and return whether it could be read; values of jobs that are not there are dropped."""
         try:
-            sample = decode_sample(data)
+            sample = self.decoder(node).decode(data)
         except UnreadableSample as error:
             self._refuse(node, str(error))
-            return
-        if sum(map(len, sample.jobs.values())) + len(sample.node) > _MOST_SERIES:
-            self._refuse(node, "there are too many values")
-            return
+            return False
         unexpected = sample.jobs.keys() - expected
         self.refused[node] += len(unexpected)
         jobs = {job: values for job, values in sample.jobs.items() if job not in unexpected}
         before = self._latest[node].own_peaks if node in self._latest else {}
         peaks = _own_peaks(before, jobs, expected)
         self._latest[node] = _Latest(at, sample.node, dict[int, Mapping[str, float]](jobs), peaks)
+        return True
+
+    def take_tables(self, node: str, data: bytes) -> bool:
+        """Learn the tables of names in a frame without values; return whether it could be read."""
+        try:
+            self.decoder(node).parse(data)
+        except UnreadableSample as error:
+            self._refuse(node, str(error))
+            return False
+        return True
+
+    def decoder(self, node: str) -> SampleDecoder:
+        """Return what reads the samples of a node; it holds the tables of names that the node has sent."""
+        decoder = self._decoders.get(node)
+        if decoder is None:
+            decoder = self._decoders[node] = SampleDecoder()
+        return decoder
 
     def _refuse(self, node: str, why: str) -> None:
         self.refused[node] += 1
@@ -100,9 +135,9 @@ class LiveUsage:
     def ended(self, node: str, job: int) -> dict[str, float]:
         """Forget a job on a node where it is over; return the counters that only samples know, those that are known."""
         latest = self._latest.get(node)
-        if latest is None:
+        values = None if latest is None else latest.jobs.pop(job, None)
+        if latest is None or values is None:
             return {}
-        values = latest.jobs.pop(job, {})
         counters = {name: values.get(name) for name in ("read_bytes_total", "written_bytes_total")}
         counters |= {
             name: _all_devices(name, values) for name in ("block_read_bytes_total", "block_written_bytes_total")
@@ -130,6 +165,27 @@ class LiveUsage:
             **{field: None if None in values else _sum(values) for field, values in bounds.items()},
         )
 
+    def look(self, *, now: float) -> dict[str, NodeLook]:
+        """Return what nodes do now. CPUs in use are known from the second look on: between two samples.
+
+        What the last look saw is kept for that; a server that nobody looks at keeps nothing.
+        """
+        looks: dict[str, NodeLook] = {}
+        for name, latest in self._latest.items():
+            if now - latest.at > self._oldest(name, latest):
+                continue
+            counters = {
+                job: values["cpu_seconds_total"] for job, values in latest.jobs.items() if "cpu_seconds_total" in values
+            }
+            looks[name] = _next_look(self._looks.get(name), latest, counters)
+        self._looks = looks
+        return looks
+
+    def readings(self, job: int) -> list[tuple[str, float, Mapping[str, float]]]:
+        """Return the last sample of a job on each of its nodes, with when it arrived."""
+        present = [(name, latest) for name, latest in self._latest.items() if job in latest.jobs]
+        return [(name, latest.at, _with_traffic(latest.jobs[job])) for name, latest in present]
+
     def unknown(self) -> set[int]:
         """Return the jobs whose owner is not known."""
         return {job for latest in self._latest.values() for job in latest.jobs} - self._facts.keys()
@@ -142,13 +198,19 @@ class LiveUsage:
 
     def batches(self, *, now: float) -> list[SampleBatch]:
         """Return the current samples, node by node; old ones are forgotten. `page` makes text of them."""
-        for name in [name for name, latest in self._latest.items() if now - latest.at > self._oldest]:
+        for name in [name for name, latest in self._latest.items() if now - latest.at > self._oldest(name, latest)]:
             del self._latest[name]
         return [self._batch(name, latest) for name, latest in sorted(self._latest.items())]
 
+    def _oldest(self, node: str, latest: _Latest) -> float:
+        """Return for how many seconds a sample is the present one; nodes without jobs send them less often."""
+        _, period = self._agents.get(node, ("", self._period))
+        oldest = period * _FRESH_PERIODS + _FRESH_SECONDS
+        return oldest if latest.jobs or node in self._agents else max(oldest, _FRESH_IDLE * IDLE_SECONDS)
+
     def _batch(self, name: str, latest: _Latest) -> SampleBatch:
         subjects = [
-            MeasuredSubject((MANAGER, name, str(job)), JOB, _owner(job, self._facts[job]), values)
+            MeasuredSubject((MANAGER, name, str(job)), JOB, describe_job(job, self._facts[job]), values)
             for job, values in latest.jobs.items()
             if job in self._facts
         ]
@@ -164,11 +226,37 @@ class LiveUsage:
             return b"".join(merge_pages(self._pages.values()))
 
     def _new_page(self, host: str) -> Exposition:
-        return Exposition(self._naming, {"instance": host, **({"cluster": self._cluster} if self._cluster else {})})
+        cluster, _ = self._agents.get(host, (self._cluster, 0.0))
+        return Exposition(self._naming, {"instance": host, **({"cluster": cluster} if cluster else {})})
 
 
-def _owner(job: int, facts: JobFacts) -> JobOwner:
-    return JobOwner(str(job), facts.user, user_number(facts.user), facts.account, "", facts.name, MANAGER)
+def _next_look(before: NodeLook | None, latest: _Latest, counters: Mapping[int, float]) -> NodeLook:
+    in_use: Mapping[int, float] = {}
+    if before is not None and before.at == latest.at:
+        in_use = before.cpus_in_use
+    elif before is not None:
+        seconds = latest.at - before.at
+        in_use = {
+            job: max(0.0, value - before.cpu_seconds[job]) / seconds
+            for job, value in counters.items()
+            if job in before.cpu_seconds
+        }
+    node = latest.node
+    watts = _sum(value for series, value in node.items() if split(series)[0] == "power_watts")
+    return NodeLook(
+        latest.at,
+        counters,
+        in_use,
+        node.get("meminfo_mem_total_bytes"),
+        node.get("meminfo_mem_available_bytes"),
+        watts,
+    )
+
+
+def describe_job(job: int, facts: JobFacts) -> JobOwner:
+    """Return the owner of a job, as it stands in the labels of its series."""
+    number, manager = facts.job or str(job), facts.manager or MANAGER
+    return JobOwner(number, facts.user, user_number(facts.user), facts.account, "", facts.name, manager)
 
 
 def own_memory(values: Mapping[str, float]) -> float | None:
@@ -192,6 +280,12 @@ def _traffic(direction: str, values: Mapping[str, float]) -> float | None:
     if at_processes is not None:
         return at_processes
     return _all_devices(f"block_{direction}_bytes_total", values)
+
+
+def _with_traffic(values: Mapping[str, float]) -> Mapping[str, float]:
+    """Return values with what the job read and wrote, wherever that is counted."""
+    traffic = {f"{direction}_bytes_total": _traffic(direction, values) for direction in ("read", "written")}
+    return {**values, **{name: value for name, value in traffic.items() if value is not None}}
 
 
 def _all_devices(metric: str, values: Mapping[str, float]) -> float | None:

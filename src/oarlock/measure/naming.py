@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oarlock.measure.names import MetricName, NameFamily
-from oarlock.node.sources.metrics import series as written
-from oarlock.node.sources.metrics import split
+from oarlock.node.sources.probe import series as written
+from oarlock.node.sources.probe import split
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PERCENT = 100

@@ -1,4 +1,6 @@
-"""What the agent is told to do: its options, from the command line and from a file."""
+"""What the agent is told to do: its options, from the command line and from a file; and the layouts of resource
+managers.
+"""
 
 import re
 import tomllib
@@ -9,6 +11,7 @@ from typing import Any
 
 from oarlock.measure import names
 from oarlock.model.errors import ConfigRefused
+from oarlock.node.measure.layout import OARLOCK, CgroupLayout
 from oarlock.node.sources import assemble, perf
 
 SHORTEST_PERIOD = 0.1
@@ -40,10 +43,17 @@ class AgentOptions:
     json: str = ""
     csv: str = ""
     push: str = ""
+    send: str = ""
+    node: str = ""
+    ca: Path | None = None
     control: str = ""
+    control_zmq: str = ""
+    control_keys: Path | None = None
+    colmet: bool = False
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     token_file: Path | None = None
+    scrape_token_file: Path | None = None
     open_to_all: bool = False
     look_up: str = "none"
     database: Path | None = None
@@ -179,5 +189,63 @@ def _as_is(value: Any) -> str:
 _READERS = {
     "period": seconds, "listen": _listen, "jobs_only": _flag, "open_to_all": _flag, "sources": _words, "names": _words,
     "scratch": _words, "perf_events": _events, "layouts_file": _path, "names_file": _path, "tls_certificate": _path,
-    "tls_key": _path, "token_file": _path, "database": _path, "redfish": _path,
+    "tls_key": _path, "token_file": _path, "scrape_token_file": _path, "ca": _path, "database": _path, "redfish": _path,
+    "control_keys": _path, "colmet": _flag,
 }  # fmt: skip
+
+
+AUTO_LAYOUT = "auto"
+_KEYS = {"about", "job", "inside", "is_job"}
+
+
+def all_layouts(site: Path | None = None) -> dict[str, CgroupLayout]:
+    """Return all layouts by name; those of a site's file stand first and replace ours of the same name."""
+    theirs = {} if site is None else read_layouts(_text(site), str(site))
+    ours = read_layouts(Path(__file__).with_name("layouts.toml").read_text(), "layouts.toml")
+    everyone = {OARLOCK.name: OARLOCK, **ours}
+    return {**theirs, **{name: layout for name, layout in everyone.items() if name not in theirs}}
+
+
+def select_layouts(name: str, site: Path | None = None) -> list[CgroupLayout]:
+    """Return the layouts to look for: one by name, or with `auto` all of them."""
+    layouts = all_layouts(site)
+    if name == AUTO_LAYOUT:
+        return list(layouts.values())
+    if name not in layouts:
+        raise ConfigRefused(f"There is no layout `{name}`.", hint=f"Known are auto, {', '.join(layouts)}.")
+    return [layouts[name]]
+
+
+def read_layouts(text: str, where: str) -> dict[str, CgroupLayout]:
+    """Read layouts from TOML; `where` names the file in a refusal."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(f"The layouts in {where} are not TOML: {error}.") from error
+    return {name: _layout(name, table, where) for name, table in tables.items()}
+
+
+def _layout(name: str, table: Any, where: str) -> CgroupLayout:
+    if not isinstance(table, dict) or not table.get("job"):
+        raise ConfigRefused(
+            f"The layout `{name}` in {where} does not say where its jobs are.",
+            hint='Give it `job = ["path/of/{user}_{job}"]`.',
+        )
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
+        raise ConfigRefused(
+            f"The layout `{name}` in {where} has the unknown key `{unknown[0]}`.",
+            hint=f"Known are {', '.join(sorted(_KEYS))}.",
+        )
+    try:
+        inside = [(level, template) for level, template in table.get("inside", ())]
+        return CgroupLayout(name, table["job"], inside, is_job=table.get("is_job", True))
+    except (TypeError, ValueError) as error:
+        raise ConfigRefused(f"The layout `{name}` in {where} cannot be used: {error}.") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigRefused(f"The layouts in {path} cannot be read: {error.strerror}.") from error

@@ -10,6 +10,7 @@ class OarlockError(Exception):
     """Something was refused; `str()` is a sentence to a person, `hint` the next move."""
 
     http_status: ClassVar[int] = 400
+    retry_seconds: ClassVar[int] = 0  # after so long the same may be asked again
 
     def __init__(self, sentence: str, *, hint: str = "") -> None:
         super().__init__(sentence)
@@ -18,6 +19,24 @@ class OarlockError(Exception):
     def full_text(self) -> str:
         """Return the sentence with its way out, as a terminal shows it."""
         return f"{self}\n  {self.hint}" if self.hint else str(self)
+
+
+class NotFound(OarlockError):
+    """Something that is not there, as a base of refusals."""
+
+    http_status = 404
+
+
+class Conflict(OarlockError):
+    """Something that the present state does not allow, as a base of refusals."""
+
+    http_status = 409
+
+
+class Unavailable(OarlockError):
+    """Something that cannot be done now, through no fault of the caller, as a base of refusals."""
+
+    http_status = 503
 
 
 class SyntaxRefused(OarlockError):
@@ -44,31 +63,23 @@ class Forbidden(OarlockError):
     http_status = 403
 
 
-class UnknownVerb(OarlockError):
+class UnknownVerb(NotFound):
     """An address behind which there is nothing."""
 
-    http_status = 404
 
-
-class UnknownArray(OarlockError):
+class UnknownArray(NotFound):
     """An array number that was never given."""
-
-    http_status = 404
 
     def __init__(self, array_id: int) -> None:
         super().__init__(f"There is no array {array_id}.", hint="`oarstat` lists your jobs.")
 
 
-class UnknownToken(OarlockError):
+class UnknownToken(NotFound):
     """A token that its user does not have."""
 
-    http_status = 404
 
-
-class TokenExists(OarlockError):
+class TokenExists(Conflict):
     """A token that was made already; nobody can see it again."""
-
-    http_status = 409
 
 
 class TooManyAtOnce(OarlockError):
@@ -83,16 +94,12 @@ class TooMuch(OarlockError):
     http_status = 413
 
 
-class PortTaken(OarlockError):
+class PortTaken(Unavailable):
     """An address on which this server cannot listen."""
 
-    http_status = 503
 
-
-class Stopping(OarlockError):
+class Stopping(Unavailable):
     """A change asked for while the server stops."""
-
-    http_status = 503
 
 
 class TooLong(OarlockError):
@@ -101,10 +108,8 @@ class TooLong(OarlockError):
     http_status = 413
 
 
-class IllegalMove(OarlockError):
+class IllegalMove(Conflict):
     """A state that cannot follow the present one."""
-
-    http_status = 409
 
 
 class WalltimeRefused(OarlockError):
@@ -113,44 +118,63 @@ class WalltimeRefused(OarlockError):
     http_status = 403
 
 
-class UnknownJob(OarlockError):
+class UnknownJob(NotFound):
     """A job number that was never given."""
-
-    http_status = 404
 
     def __init__(self, job_id: int) -> None:
         self.job_id = job_id
         super().__init__(f"There is no job {job_id}.", hint="`oarstat` lists yours.")
 
 
-class UnknownResource(OarlockError):
+class UnknownResource(NotFound):
     """A resource number that does not exist."""
-
-    http_status = 404
 
     def __init__(self, resource_id: int) -> None:
         super().__init__(f"There is no resource {resource_id}.", hint="`oarnodes -l` lists them.")
 
 
-class UnknownNode(OarlockError):
+class UnknownNode(NotFound):
     """A node that has no resources."""
 
-    http_status = 404
+
+class NotDesktop(Conflict):
+    """A node that the server reaches by itself, whose name a desktop has."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(
+            f"The node `{node}` is not a desktop: the server reaches it by itself.",
+            hint=f"Make a token of another name, or let an administrator set `oarnodesetting -h {node} -p "
+            "desktop_computing=YES`.",
+        )
 
 
-class UnknownQueue(OarlockError):
+class DesktopElsewhere(Conflict):
+    """A desktop's token that is used on a second machine."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(
+            f"The token of `{node}` is used on another machine, or with another --state directory.",
+            hint=f"A token is good for one machine. For this one an administrator makes another: oarlock token add "
+            f"--node {node}.",
+        )
+
+
+class DesktopConnected(Conflict):
+    """A second connection of a desktop that has one."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"The desktop `{node}` is connected already.", hint="End the other `oarlock desktop` first.")
+
+
+class UnknownQueue(NotFound):
     """A queue that does not exist."""
-
-    http_status = 404
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no queue `{name}`.", hint="`oarnotify -l` lists the queues.")
 
 
-class SystemColumn(OarlockError):
+class SystemColumn(Conflict):
     """A property that the system keeps for itself: it is not added, renamed, dropped or asked for."""
-
-    http_status = 409
 
 
 class UnknownField(OarlockError):
@@ -181,17 +205,29 @@ class UpgradeNeeded(OarlockError):
     http_status = 426
 
     def __init__(self) -> None:
-        super().__init__("A session needs an upgraded connection.", hint="Send `Upgrade: oarlock-session`.")
+        super().__init__("This needs an upgraded connection.", hint="Send `Upgrade: oarlock-session`.")
 
 
-class JobNotRunning(OarlockError):
+class JobNotRunning(Conflict):
     """A job that cannot be entered, since it does not run."""
-
-    http_status = 409
 
     def __init__(self, job_id: int, state: str) -> None:
         super().__init__(
             f"Job {job_id} is not running: its state is {state}.", hint="Only a job that is Running can be entered."
+        )
+
+
+class MonitoringRefused(Conflict):
+    """A job that cannot be recorded."""
+
+
+class NothingRecorded(NotFound):
+    """A job of which nothing was recorded."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"Nothing was recorded of job {job_id}.",
+            hint=f"While it runs an administrator can record it: oarmonitor -j {job_id} -f 10",
         )
 
 
@@ -204,10 +240,8 @@ class NotJobOwner(OarlockError):
         super().__init__(f"Job {job_id} belongs to {owner}, not to {caller}.", hint="Only its owner can enter a job.")
 
 
-class ConnectNoop(OarlockError):
+class ConnectNoop(Conflict):
     """A job that runs nothing, so that there is nothing to enter."""
-
-    http_status = 409
 
     def __init__(self, job_id: int) -> None:
         super().__init__(
@@ -216,28 +250,41 @@ class ConnectNoop(OarlockError):
         )
 
 
-class NotInteractive(OarlockError):
+class NotInteractive(Conflict):
     """A job that was submitted with a command, whose terminal somebody asks for."""
-
-    http_status = 409
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"Job {job_id} is not interactive.", hint=f"`oarsub -C {job_id}` opens a shell in it.")
 
 
-class NodeNotOfJob(OarlockError):
-    """A node that is not one of a job's."""
+class BadKeyProof(OarlockError):
+    """A signature that does not show that the client has the key of a job."""
 
-    http_status = 404
+    http_status = 403
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"This does not show that you have the key: {why}.", hint="`oarsh` makes what is needed.")
+
+
+class KeyOpensNoJob(NotFound):
+    """A key that no job has, or no longer."""
+
+    def __init__(self, fingerprint: str, job_id: int) -> None:
+        what = f"Job {job_id} is over, or its key is another one than" if job_id else "No job that is not over has"
+        super().__init__(
+            f"{what} the key {fingerprint}.", hint="`oarsub -i FILE` gives a job a key; it opens the job until its end."
+        )
+
+
+class NodeNotOfJob(NotFound):
+    """A node that is not one of a job's."""
 
     def __init__(self, job_id: int, node: str) -> None:
         super().__init__(f"{node} is not a node of job {job_id}.", hint=f"`oarstat -fj {job_id}` names its nodes.")
 
 
-class SessionRefused(OarlockError):
+class SessionRefused(Conflict):
     """A session that could not be opened, or not be joined again."""
-
-    http_status = 409
 
 
 class ProgramsUnusable(OarlockError):
@@ -254,56 +301,40 @@ class SecretExposed(OarlockError):
     """A secret that others could read."""
 
 
-class DatabaseRefused(OarlockError):
+class DatabaseRefused(Unavailable):
     """A database that must not be opened as it is: newer, damaged, or gone."""
-
-    http_status = 503
 
 
 class DatabaseAway(DatabaseRefused):
     """A database that takes nothing for a while: its disk is full, somebody locked it, or it cannot be reached."""
 
 
-class DatabaseHeld(OarlockError):
+class DatabaseHeld(Unavailable):
     """A database that another server already works on."""
 
-    http_status = 503
 
-
-class TooSlow(OarlockError):
+class TooSlow(Unavailable):
     """A question whose answer takes longer than others may be kept waiting."""
 
-    http_status = 503
 
-
-class QueueExists(OarlockError):
+class QueueExists(Conflict):
     """A queue that is there already."""
 
-    http_status = 409
 
-
-class QueueInUse(OarlockError):
+class QueueInUse(Conflict):
     """A queue that cannot be removed while jobs are in it."""
 
-    http_status = 409
 
-
-class RequestIdReused(OarlockError):
+class RequestIdReused(Conflict):
     """A request id that already stands for something else."""
 
-    http_status = 409
 
-
-class AttemptOpen(OarlockError):
+class AttemptOpen(Conflict):
     """A launch that must wait until the one before it is known to be over."""
 
-    http_status = 409
 
-
-class StaleAttempt(OarlockError):
+class StaleAttempt(Conflict):
     """A report about a launch that is over, or never was."""
-
-    http_status = 409
 
 
 class BadPropertyName(OarlockError):
@@ -314,32 +345,24 @@ class BadPropertyValue(OarlockError):
     """A value that a property cannot take."""
 
 
-class PropertyExists(OarlockError):
+class PropertyExists(Conflict):
     """A property that is there already."""
 
-    http_status = 409
 
-
-class ResourceInUse(OarlockError):
+class ResourceInUse(Conflict):
     """A resource that cannot be removed as it is."""
 
-    http_status = 409
 
-
-class NodeUnreachable(OarlockError):
+class NodeUnreachable(Unavailable):
     """A node that does not answer. `sent`: the request had left, so whether it was carried out is not known."""
-
-    http_status = 503
 
     def __init__(self, node: str, why: str, *, sent: bool = False) -> None:
         super().__init__(f"Node `{node}` does not answer: {why}.", hint="`oarnodes -s` shows its state.")
         self.node, self.why, self.sent = node, why, sent
 
 
-class NodeRefused(OarlockError):
+class NodeRefused(Conflict):
     """A request that a node will not carry out; `word` is the reason in the node's own vocabulary."""
-
-    http_status = 409
 
     def __init__(self, node: str, word: str, says: str, *, cause: str = "") -> None:
         super().__init__(

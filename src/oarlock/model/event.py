@@ -86,19 +86,31 @@ class EventType(StrEnum):
     HOLD_WAITING_JOB = "HOLD_WAITING_JOB"
     HOLD_RUNNING_JOB = "HOLD_RUNNING_JOB"
     RESUME_JOB = "RESUME_JOB"
+    ADD_BESTEFFORT_JOB_TYPE = "ADD_BESTEFFORT_JOB_TYPE"
+    DELETE_BESTEFFORT_JOB_TYPE = "DELETE_BESTEFFORT_JOB_TYPE"
 
     ADMISSION_RULE_ERROR = "ADMISSION_RULE_ERROR"
     CLOCK_JUMP = "CLOCK_JUMP"
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
+    SITE_SCHEDULER_ERROR = "SITE_SCHEDULER_ERROR"
     NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
     USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
     NODE_CLOCK_WRONG = "NODE_CLOCK_WRONG"
+    LOG_SUSPECTED = "LOG_SUSPECTED"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NODE_HEALING = "NODE_HEALING"
+    NODE_HEALING_ERROR = "NODE_HEALING_ERROR"
+    JOB_KEY_LOST = "JOB_KEY_LOST"
     QUEUES_STOPPED = "QUEUES_STOPPED"
     QUEUES_STARTED = "QUEUES_STARTED"
     NEW_GENERATION = "NEW_GENERATION"
     UNKNOWN_JOB_FOUND = "UNKNOWN_JOB_FOUND"
     UNKNOWN_JOB_ENDED = "UNKNOWN_JOB_ENDED"
+    ARCHIVE_SHORT_OF_ROOM = "ARCHIVE_SHORT_OF_ROOM"
+    MEASUREMENTS_NOT_KEPT = "MEASUREMENTS_NOT_KEPT"
+    STAGE_IN_ERROR = "STAGE_IN_ERROR"
+    STAGE_OUT_ERROR = "STAGE_OUT_ERROR"
+    DESKTOP_LEFT = "DESKTOP_LEFT"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -168,7 +180,7 @@ EVENTS: Mapping[EventType, Meaning] = {
     ),
     EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the launch never arrived on the first node", Suspects.NAMED),
     EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(
-        "the node program took too long to travel", Suspects.FIRST, copy=False
+        "what the job needs took too long to travel to a node", Suspects.FIRST, copy=False
     ),
     EventType.BAD_HASHTABLE_DUMP: _lost_launch(
         "the node could not read what was sent", Suspects.FIRST, blame=Blame.UNCLEAR, copy=False
@@ -220,11 +232,16 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.LEON_KILL_BIPBIP_TIMEOUT: _note("the launch under way was ended: the job has to be killed"),
     EventType.WORKING_DIRECTORY: _users_fault("the launching directory does not exist on the node"),
     EventType.OUTPUT_FILES: _users_fault("the output files could not be opened"),
+    EventType.STAGE_IN_ERROR: _users_fault("the archive of the job could not be brought to a node, or unpacked there"),
+    EventType.STAGE_OUT_ERROR: _note("what the job left could not be fetched from its desktop"),
+    EventType.DESKTOP_LEFT: _note("the desktop where the job runs took its leave, which ends the job"),
     EventType.CANNOT_NOTIFY_OARSUB: _note("the waiting oarsub could not be told"),
     EventType.WALLTIME: _note("the job reached its walltime"),
     EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION: _note("a reservation starts with fewer resources"),
     EventType.REDUCE_RESERVATION_WALLTIME: _note("a reservation that starts late is shorter"),
     EventType.BESTEFFORT_KILL: _note("a best-effort job makes room for another"),
+    EventType.ADD_BESTEFFORT_JOB_TYPE: _note("an administrator made the running job a best-effort job"),
+    EventType.DELETE_BESTEFFORT_JOB_TYPE: _note("an administrator made the job an ordinary one"),
     EventType.CHECKPOINT: _note("the checkpoint signal is being sent"),
     EventType.CHECKPOINT_ERROR: _note("the checkpoint signal could not be sent"),
     EventType.CHECKPOINT_SUCCESS: _note("the checkpoint signal was sent"),
@@ -237,11 +254,20 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
     EventType.CLOCK_JUMP: _note("the server's clock jumped"),
     EventType.NODE_CLOCK_WRONG: _note("the clock of a node is not that of the server, or is right again"),
+    EventType.LOG_SUSPECTED: _note("resources are beyond their expiry_date"),
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
+    EventType.SITE_SCHEDULER_ERROR: _note("the site's own scheduler of a queue failed; a built-in policy plans it"),
     EventType.OUT_OF_MEMORY: _note("the kernel killed processes of the job for want of memory"),
+    EventType.NODE_HEALING: _note("the site's healing program runs for Suspected nodes"),
+    EventType.NODE_HEALING_ERROR: _note("the site's healing program failed"),
+    EventType.JOB_KEY_LOST: _lost_launch(
+        "the key that the user brought is gone", Suspects.NONE, blame=Blame.USER, copy=False
+    ),
     EventType.QUEUES_STOPPED: Meaning("no job of some queues starts any more", to_check=True),
     EventType.QUEUES_STARTED: _note("jobs of queues that were stopped start again"),
     EventType.NEW_GENERATION: _note("the database was restored; what nodes still run of its other states is unknown"),
+    EventType.ARCHIVE_SHORT_OF_ROOM: _note("the disk of the measurements is nearly full"),
+    EventType.MEASUREMENTS_NOT_KEPT: _note("the collector, or its disk, does not take what is measured"),
     EventType.UNKNOWN_JOB_FOUND: _note("a node runs a job that this database does not know"),
     EventType.UNKNOWN_JOB_ENDED: _note("a job that this database does not know is over on a node"),
 }
@@ -254,11 +280,15 @@ def _concerns_nodes(meaning: Meaning) -> bool:
 FOR_ADMINISTRATORS = frozenset(
     {
         EventType.ADMISSION_RULE_ERROR,
+        EventType.ARCHIVE_SHORT_OF_ROOM,
         EventType.BIPBIP_CHALLENGE,
         EventType.CLOCK_JUMP,
+        EventType.MEASUREMENTS_NOT_KEPT,
         EventType.NODE_CLOCK_WRONG,
+        EventType.NODE_HEALING_ERROR,
         EventType.NEW_GENERATION,
         EventType.SCHEDULER_JOB_SET_ASIDE,
+        EventType.SITE_SCHEDULER_ERROR,
         EventType.QUEUES_STOPPED,
         EventType.UNKNOWN_JOB_FOUND,
     }

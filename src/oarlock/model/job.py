@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oarlock.model.errors import IllegalMove, OarlockError
+from oarlock.model.errors import IllegalMove, NotFound
 
 
 class JobState(StrEnum):
@@ -118,6 +118,7 @@ class Job(Struct, frozen=True, kw_only=True):
     suspended: bool = False  # it was suspended at least once
     accounted: bool = False
     uid: int | None = None  # of the account that submitted it; None where nobody knew
+    file_id: int | None = None  # the archive that is unpacked where it runs
 
     @property
     def cpuset_name(self) -> str:
@@ -191,10 +192,8 @@ class UnknownAttempt(Struct, frozen=True, kw_only=True):
     alive: bool = True
 
 
-class NoUnknownAttempt(OarlockError):
+class NoUnknownAttempt(NotFound):
     """An unknown attempt that is not there."""
-
-    http_status = 404
 
     def __init__(self, number: int) -> None:
         super().__init__(f"There is no unknown job {number}.", hint="`oarlock unknown list` lists them.")

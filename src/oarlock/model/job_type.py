@@ -27,6 +27,7 @@ class JobType(StrEnum):
     DEADLINE = "deadline"  # is over by a date
     EXPIRE = "expire"  # has begun by a date, or never begins
     ORIGIN = "origin"  # which program submitted it: a label that client libraries of OAR add, without effect
+    STATE = "state"  # `state=permissive`: it also gets resources that are Absent or Suspected
     QOS = "qos"  # names a weight of the priority policy
 
 
@@ -68,6 +69,7 @@ VALUES: Mapping[str, TypeValue] = {
     T.POSTPONE: TypeValue(re.compile("=.+"), f"a date, as in postpone={_DATE}"),
     T.DEADLINE: TypeValue(re.compile("=.+"), f"a date, as in deadline={_DATE}"),
     T.EXPIRE: TypeValue(re.compile("=.+"), f"a date, as in expire={_DATE}"),
+    T.STATE: TypeValue(re.compile("=permissive"), "state=permissive"),
     T.ORIGIN: TypeValue(re.compile("=.+"), "the name of a program, as in origin=snakemake"),
 }
 """The types whose values we read."""
@@ -81,6 +83,7 @@ class JobTypes(NamedTuple):
     idempotent: bool = False
     noop: bool = False
     no_quotas: bool = False
+    permissive: bool = False
     frontend: JobType | None = None  # which of `ON_FRONTEND` it has
     container: str | None = None
     inner: str | None = None
@@ -128,6 +131,7 @@ def parse_types(types: tuple[str, ...]) -> JobTypes:
         idempotent=T.IDEMPOTENT in types,
         noop=T.NOOP in types,
         no_quotas=T.NO_QUOTAS in types,
+        permissive=f"{T.STATE}=permissive" in types,
         frontend=next((word for word in ON_FRONTEND if word in types), None),
         container=alone.get(T.CONTAINER),
         inner=first.get(T.INNER),

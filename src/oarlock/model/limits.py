@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.model.errors import ConfigRefused, OarlockError
+from oarlock.model.errors import ConfigRefused, NotFound, OarlockError
 
 ALWAYS = "quotas"
 """The name of the set that holds where the calendar names none."""
@@ -15,10 +15,8 @@ class BadQuotas(ConfigRefused):
     """Quotas that cannot be used as they are written."""
 
 
-class UnknownQuota(OarlockError):
+class UnknownQuota(NotFound):
     """A rule that is not in the table."""
-
-    http_status = 404
 
 
 class QuotaAmount(Struct, frozen=True):
@@ -70,10 +68,8 @@ class QuotaBook(Struct, frozen=True):
     otherwise: str = ALWAYS
 
 
-class UnknownWindow(OarlockError):
+class UnknownWindow(NotFound):
     """A maintenance window that is not there."""
-
-    http_status = 404
 
 
 class BadWindow(OarlockError):

@@ -91,6 +91,7 @@ class Obstacle(StrEnum):
     CONTAINER = "container"  # its container does not exist, or never has that much for so long
     MAINTENANCE = "maintenance"  # a window it would run into
     DEADLINE = "deadline"  # it could not be over by its deadline
+    SITE_SCHEDULER = "site scheduler"  # the site's own scheduler of its queue gave it no place
     SET_ASIDE = "set aside"  # planning it failed
 
 

@@ -18,12 +18,42 @@ OF_THE_SYSTEM = frozenset({
 DEFAULT_TYPE = "default"
 """The type of resources that jobs run on; others (licences, frontends) are only counted."""
 
+DESKTOP_PROPERTY = "desktop_computing"
+"""`YES`: the resource is on a machine that fetches its jobs itself, because the server cannot reach it."""
+
 Value = int | str | None
 """What a property can hold: an integer, a text, or nothing."""
 
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 """What a node can be called: it becomes an argument of ssh, and a part of paths."""
+
+
+CPUS_PROPERTY = "cpuset"
+"""The property that every resource has for the numbers of its CPUs; a site may use another one of its own."""
+
+_MOST_CPUS = 8192  # what the largest Linux kernels are built for
+_CPU_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+
+
+def parse_cpus(value: Value) -> tuple[int, ...]:
+    """Parse the CPUs of a resource, as the kernel of its node counts them: `3`, `0,32`, `0-3`. Nothing is no CPU.
+
+    Raise ValueError for anything else.
+    """
+    text = "" if value is None else str(value).strip()
+    if not text:
+        return ()
+    cpus: set[int] = set()
+    for part in text.split(","):
+        match = _CPU_RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{part.strip()[:20]!r} is not a CPU number")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < _MOST_CPUS:
+            raise ValueError(f"{part.strip()!r} is not a range of CPUs between 0 and {_MOST_CPUS - 1}")
+        cpus.update(range(first, last + 1))
+    return tuple(sorted(cpus))
 
 
 class ResourceState(StrEnum):

@@ -4,6 +4,8 @@ Resources are a table of columns. Jobs with the same request share a `Shape`, so
 are sent to the planning process, so they are msgspec structs.
 """
 
+import re
+
 from msgspec import Struct
 
 from oarlock.model.condition import Condition
@@ -19,6 +21,16 @@ class ResourceTable(Struct, frozen=True):
     columns: dict[str, tuple[Value, ...]]
 
 
+PROGRAM = "program:"
+"""Before the name of a program of the site that is the policy of a queue."""
+
+PROGRAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+"""How a program of the site is called: it is a file of one folder."""
+
+BUILT_IN_POLICY = "oar_sched_gantt_with_timesharing"
+"""The policy of a queue whose own scheduler cannot plan it."""
+
+
 class Queue(Struct, frozen=True):
     """A queue; those with a higher priority are planned first. `policy` is the manual's scheduler name."""
 
@@ -26,6 +38,16 @@ class Queue(Struct, frozen=True):
     priority: int
     policy: str
     active: bool = True
+
+    @property
+    def program(self) -> str:
+        """The name of the site's program that plans it; empty where a built-in policy does."""
+        return self.policy.removeprefix(PROGRAM) if self.policy.startswith(PROGRAM) else ""
+
+    @property
+    def built_in(self) -> str:
+        """The built-in policy that plans it, or that plans it when the site's program does not."""
+        return BUILT_IN_POLICY if self.program else self.policy
 
     @property
     def weighs(self) -> bool:
@@ -123,9 +145,9 @@ class Usage(Struct, frozen=True):
     """
 
     used: int = 0
-    asked: int = 0
+    requested: int = 0
     used_by_user: dict[str, int] = {}
-    asked_by_user: dict[str, int] = {}
+    requested_by_user: dict[str, int] = {}
     used_by_project: dict[str, int] = {}
     decayed_by_user: dict[str, float] = {}
 
@@ -174,11 +196,24 @@ class Promise(Struct, frozen=True):
     resources: tuple[int, ...]
 
 
+class SitePlan(Struct, frozen=True):
+    """What a program of the site decided for its queue: places of jobs, in its own order.
+
+    A start that is not in the future means now. Not `answered`: it was not heard yet, and the jobs wait for it.
+    """
+
+    program: str
+    places: tuple[tuple[int, Promise], ...] = ()
+    answered: bool = True
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One instant of the cluster. Queues by decreasing priority, jobs by increasing id.
 
     `recent`: how long the last two jobs of each user ran, in seconds, the last one first; where a queue predicts.
     `promised`: promises to waiting jobs, by job id; where a queue keeps dates.
+    `site_plans`: what programs of the site decided, by queue. A queue that has a program and none here is planned by
+    its built-in policy.
     """
 
     resources: ResourceTable
@@ -192,3 +227,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     windows: tuple[MaintenanceWindow, ...] = ()
     recent: dict[str, tuple[int, ...]] = {}
     promised: dict[int, Promise] = {}
+    site_plans: dict[str, SitePlan] = {}

@@ -69,10 +69,11 @@ class Submission(Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     array: tuple[str, ...] = ("",)  # one member a job: the parameters put behind its command
     resubmit_of: int = 0
-    use_key: bool = False
-    import_key: str | None = None  # a private key; nobody but the keys' own step looks at it
+    use_key: bool = False  # a key that was brought is none of the rules' business
     initial_request: str = ""
+    submitted_from: str = ""  # host and process of the command, as it says
     groups: tuple[str, ...] = ()  # the user's groups, for rules
     uid: int | None = None  # the number of the user's account; None where nobody knows it
+    file_id: int | None = None  # an archive of the user's own, which is unpacked where the job runs
     rule_where: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # about lines of its script, for its user

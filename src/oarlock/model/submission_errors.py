@@ -1,6 +1,6 @@
 """Refusals of what somebody submits: its options, its script, what it asks for, and what rules think of it."""
 
-from oarlock.model.errors import OarlockError, SyntaxRefused
+from oarlock.model.errors import Conflict, NotFound, OarlockError, SyntaxRefused, Unavailable
 
 
 class BadDuration(SyntaxRefused):
@@ -87,6 +87,18 @@ class BadDirective(OarlockError):
     """A `#OAR` line that cannot be followed."""
 
 
+class StageInRefused(OarlockError):
+    """An archive that is not taken, or is not there for the job that names it."""
+
+
+class StageInNeeded(OarlockError):
+    """A `#OAR` line that names an archive or a directory, which only the command can send; `path` is its name."""
+
+    def __init__(self, sentence: str, *, path: str) -> None:
+        super().__init__(sentence, hint="Send it first (`POST /files`) and give its number as `file_id`; oarsub does.")
+        self.path = path
+
+
 class ParameterFileNeeded(OarlockError):
     """A `#OAR` line that names a parameter file, which only the command can read; `path` is its name."""
 
@@ -114,10 +126,8 @@ class UnknownDependency(OarlockError):
         super().__init__(f"There is no job {job_id} to wait for.", hint="`oarstat` lists yours.")
 
 
-class ResubmitRefused(OarlockError):
+class ResubmitRefused(Conflict):
     """A job that cannot be submitted once more."""
-
-    http_status = 409
 
 
 class NotEnoughResources(OarlockError):
@@ -130,10 +140,8 @@ class RefusedByRule(OarlockError):
     http_status = 403
 
 
-class RuleFailed(OarlockError):
+class RuleFailed(Unavailable):
     """An admission rule that did not work, so that nothing is let in by it."""
-
-    http_status = 503
 
 
 class BadRule(OarlockError):
@@ -144,10 +152,8 @@ class RuleNotTrusted(OarlockError):
     """A rule that others than the administrator could change."""
 
 
-class UnknownRule(OarlockError):
+class UnknownRule(NotFound):
     """A number that no admission rule of the table has."""
-
-    http_status = 404
 
 
 class EditorFailed(OarlockError):
@@ -158,13 +164,31 @@ class ExamplesFailed(OarlockError):
     """Examples beside the rules that do not come out as they say."""
 
 
-class JobKeyNotYet(OarlockError):
-    """A job with an ssh key of its own, which nothing makes yet."""
+class BadJobKey(OarlockError):
+    """What was given as the private key of a job, and cannot be one."""
+
+
+class JobKeyTaken(OarlockError):
+    """A key that a job of somebody else has."""
+
+    http_status = 409
 
     def __init__(self) -> None:
         super().__init__(
-            "Job keys are not here yet.",
-            hint="Leave out -k and -i; rules and OARSUB_FORCE_JOB_KEY must not ask for a key either.",
+            "A job of another user has this key, and is not over: whoever has a key enters all its jobs.",
+            hint="Make a key of your own: `ssh-keygen -t ed25519 -N '' -f FILE`.",
+        )
+
+
+class KeyNotStored(OarlockError):
+    """A private key that could not be written to the state directory."""
+
+    http_status = 503
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The key cannot be kept for the job: {why}.",
+            hint="Nothing was submitted. Leave the key out, or tell your administrator.",
         )
 
 
@@ -174,7 +198,5 @@ class ContainerClosed(OarlockError):
     http_status = 403
 
 
-class CountsChanged(OarlockError):
+class CountsChanged(Unavailable):
     """A submission that rules admitted by counts of the user's jobs which changed before it was stored."""
-
-    http_status = 503

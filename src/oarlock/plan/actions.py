@@ -7,8 +7,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced, union, without
 from oarlock.model.snapshot import PlacedJob, WaitingJob
-from oarlock.plan.pass_state import PassState
-from oarlock.plan.policy.packing import JobResources
+from oarlock.plan.pass_state import JobResources, PassState
 from oarlock.plan.rules import reservations
 from oarlock.plan.timeline.occupancies import OccupancyKind
 
@@ -53,9 +52,14 @@ def _starting(state: PassState) -> list[JobResources]:
         for job_id, placement in state.placements.items()
         if placement.start <= now
         and job_id in waiting
-        and (all_ready or placement.resources & ready == placement.resources)
+        and (all_ready or placement.resources & ready == placement.resources or _is_permissive(waiting[job_id]))
     ]
     return [job for job in due if job.kind.container is None or not without(job.resources, _open(state, job.kind))]
+
+
+def _is_permissive(job: WaitingJob) -> bool:
+    """Return whether a job starts on resources that are not Alive as well."""
+    return bool(job.types) and parse_types(job.types).permissive
 
 
 def _open(state: PassState, kind: OccupancyKind) -> int:
@@ -83,7 +87,9 @@ def _due_reservations(state: PassState) -> tuple[list[JobResources], list[Event]
             continue
         resources = state.layout.bits_of(job.resources)
         held = _held_by_others(state, job, resources)
-        ready = without(state.available.ready, held) & _open(state, state.kind(job))
+        kind = state.kind(job)
+        startable = state.available.existing if kind.permissive else state.available.ready
+        ready = without(startable, held) & _open(state, kind)
         due = reservations.decide_due(job, resources, ready, now=state.now, patience=_patience(state, held))
         events += due.events
         if due.placement is not None:

@@ -21,8 +21,9 @@ from oarlock.plan import obstacles
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.obstacles import HeldBack, ending_at, held_back
 from oarlock.plan.pass_state import PassState
-from oarlock.plan.policy.policies import by_priority, find_policy
-from oarlock.plan.policy.priority import PriorityCalculator
+from oarlock.plan.policies import by_priority, find_policy
+from oarlock.plan.priority import PriorityCalculator
+from oarlock.plan.site_plan import decided_by
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupation
 from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow
@@ -58,6 +59,8 @@ class Explainer:
     def __init__(self, state: PassState, *, at: Instant | None = None) -> None:
         self._state = state
         self._at = at or self._from_now
+        policies = ((queue.name, find_policy(queue.policy)) for queue in state.queues)
+        self._ordered_queues = {name for name, policy in policies if policy and policy.order is by_priority}
         self._ready = {False: state.available.ready, True: state.fitter.whole_nodes(state.available.ready)}
         self._situations: dict[tuple[OccupancyKind, int, int], RequestSituation] = {}
         self._suggestions: dict[tuple[OccupancyKind, int, int], str | None] = {}
@@ -74,9 +77,7 @@ class Explainer:
         """Explain why a waiting job does not run now; with its priority where the queue is ordered by it."""
         reason = self._why(job_id)
         job = self._state.waiting[job_id]
-        queue = next((queue for queue in self._state.queues if queue.name == job.queue), None)
-        policy = None if queue is None else find_policy(queue.policy)
-        if policy is None or policy.order is not by_priority:
+        if job.queue not in self._ordered_queues:
             return reason
         return replace(reason, priority=PriorityCalculator(self._state, job.queue).of(job))
 
@@ -93,6 +94,10 @@ class Explainer:
             return WaitReason(job_id, held.obstacle, says, placement.start)
         if placement.start <= self._state.now:
             return WaitReason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
+        if site_plan := self._state.site_plans.get(job.queue):
+            planned = f"{decided_by(site_plan)} planned it to start {self._at(placement.start)}"
+            says = f"needs {self._asks(choice)}; {planned}"
+            return WaitReason(job_id, Obstacle.SITE_SCHEDULER, says, placement.start)
         situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
         kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
@@ -140,10 +145,11 @@ class Explainer:
             absent = obstacles.unavailable_nodes(self._state)
             counted = f"{unplaced.detail} ({absent})" if absent else unplaced.detail
         else:
-            exist, usable, absent = obstacles.count_units(self._state, shape)
+            exist, usable = obstacles.count_units(self._state, shape)
             counted = f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
             if exist >= level.count:
                 obstacle = Obstacle.UNAVAILABLE
+                absent = obstacles.unusable_units(self._state, shape)
                 why = f" ({absent})" if absent else ""
                 counted = f"only {usable} of {exist} such {unit(level, exist)} can be used now{why}"
         return WaitReason(job.job_id, obstacle, f"needs {describe_shape(shape)}; {counted}", unplaced.earliest)
@@ -185,7 +191,7 @@ class Explainer:
             return RequestSituation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
-            _, _, absent = obstacles.count_units(self._state, shape)
+            absent = obstacles.unusable_units(self._state, shape)
             why = f" ({absent})" if absent else ""
             return RequestSituation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
         if long < level.count:

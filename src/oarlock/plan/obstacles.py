@@ -11,7 +11,7 @@ from oarlock.model.plan import Obstacle, Placement, union, without
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
 from oarlock.model.submission import ResourceGroup
-from oarlock.plan import search
+from oarlock.plan import placing
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupation
@@ -20,19 +20,24 @@ _NOT_DRAINED = Compare("=", Column("drain"), Literal("NO"))
 """What the shipped rule adds to every request, so that drained nodes do not match it."""
 
 
-def count_units(state: PassState, shape: Shape) -> tuple[int, int, str]:
-    """Count the units that match a request, those usable now, and name the others: `2 Suspected, 1 drained`.
-
-    A drained node matches as well, so that the reason names it.
-    """
-    fitter = state.fitter
+def count_units(state: PassState, shape: Shape) -> tuple[int, int]:
+    """Count the units that match a request, and those usable now. A drained node matches as well."""
+    fitter, windows = state.fitter, state.limits.windows
     fit, strict = fitter.compile(_with_drained(shape)), fitter.compile(shape)
-    existing = state.available.existing
-    windows = union(window.resources for window in state.limits.windows if window.start <= state.now < window.stop)
+    closed = union(window.resources for window in windows if window.start <= state.now < window.stop)
+    usable = strict.offers(state.units(strict, without(state.available.plannable, closed)))
+    return fit.offers(state.units(fit, state.available.existing)), usable
+
+
+def unusable_units(state: PassState, shape: Shape) -> str:
+    """Name the units that match a request and cannot be used now: `2 Suspected, 1 drained`."""
+    reasons = list(_reasons(state))
+    if not reasons:
+        return ""
+    fit, existing = state.fitter.compile(_with_drained(shape)), state.available.existing
     total = fit.offers(state.units(fit, existing))
-    usable = strict.offers(state.units(strict, without(state.available.plannable, windows)))
-    lost = ((why, total - fit.offers(state.units(fit, without(existing, bits)))) for why, bits in _reasons(state))
-    return total, usable, ", ".join(f"{count} {why}" for why, count in lost if count > 0)
+    lost = ((why, total - fit.offers(state.units(fit, without(existing, bits)))) for why, bits in reasons)
+    return ", ".join(f"{count} {why}" for why, count in lost if count > 0)
 
 
 def unavailable_nodes(state: PassState) -> str:
@@ -143,7 +148,7 @@ def held_back(
     container = _container(state, kind, at)
     if container:
         return HeldBack(Obstacle.CONTAINER, container)
-    quota = search.quota_broken_now(state, job, kind, choice, free)
+    quota = placing.quota_broken_now(state, job, kind, choice, free)
     if quota:
         return HeldBack(Obstacle.QUOTA, f"{quota}; it starts {at(placement.start)}")
     window = _window(state, job.job_id, kind, choice, free, at)

@@ -1,21 +1,20 @@
 """The state of a scheduling pass: the snapshot as the pass sees it, and the places that jobs have got so far.
 
-The functions of a pass work on it: `search`, `placing`, `queue_pass`, `actions`. After the pass `explain` reads it, and
+The functions of a pass work on it: `planner`, `placing`, `actions`. After the pass `explain` reads it, and
 `incremental` keeps it between passes and updates it with single events.
 """
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oarlock.model.event import Event
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Unplaced, union, without
-from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
+from oarlock.model.snapshot import PlacedJob, Queue, Shape, SitePlan, Snapshot, Usage, WaitingJob
 from oarlock.plan.fit.fit import Fit, Fitter
-from oarlock.plan.inputs import PlanInputs, inputs_from_table
-from oarlock.plan.policy.packing import JobResources, Packing, packing, preemptible_resources
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.limits import PlanLimits
 from oarlock.plan.rules.prerequisites import Blocked, Containers, earliest_start
@@ -23,7 +22,55 @@ from oarlock.plan.sets.layout import ResourceLayout
 from oarlock.plan.sets.selection import Availability
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancies import BadTimesharing, Occupancies, OccupancyKind, sharing_class
-from oarlock.plan.timeline.occupancy import Occupation
+from oarlock.plan.timeline.occupancy import Occupation, PlanInputs, inputs_from_table
+
+
+class JobResources(NamedTuple):
+    """A job and its present or planned resources, without those that every job gets."""
+
+    job_id: int
+    kind: OccupancyKind
+    resources: int
+
+
+def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, int]:
+    """Return the resources held by best-effort jobs, by container."""
+    by_container: dict[str | None, int] = {}
+    for holder in holders:
+        by_container[holder.kind.container] = by_container.get(holder.kind.container, 0) | holder.resources
+    return by_container
+
+
+class Packing:
+    """Takes resources from the first tier that offers a shape as many as the whole free set."""
+
+    def __init__(self, fitter: Fitter, tiers: Iterable[int]) -> None:
+        self.tiers = tuple(tiers)
+        self._tiers = {False: self.tiers, True: tuple([fitter.whole_nodes(tier) for tier in self.tiers])}
+
+    def take(self, fit: Fit, free: int) -> int:
+        """Choose resources of a free set, given in the units of the shape."""
+        taken = fit.take(free)
+        if not self.tiers:
+            return taken
+        for tier in self._tiers[fit.of_nodes] if taken else ():
+            better = fit.take(free & tier)
+            if better.bit_count() == taken.bit_count():  # a request for BEST must still get the maximum
+                return better
+        return taken
+
+
+def packing(fitter: Fitter, available: Availability, placed: Iterable[PlacedJob], *, pack: bool) -> Packing:
+    """Build the preferences; without `pack` only nodes that are awake are preferred to sleeping ones."""
+    tiers = [available.ready] if available.asleep else []
+    if pack:
+        layout = fitter.layout
+        held = union(layout.bits_of(job.resources) for job in placed if job.state != JobState.WAITING)
+        # Licences and the like have no node, so they belong to the preferred tier of every job.
+        elsewhere = without(layout.everything, union(node.bits for node in layout.nodes))
+        tiers.insert(0, (fitter.resources_of(fitter.touched_nodes(held)) | elsewhere) & available.ready)
+    return Packing(fitter, tiers)
+
 
 _ORDINARY = OccupancyKind()
 
@@ -102,6 +149,7 @@ class PassState:
     dated: set[int]
     deadlines: list[int]
     recent: dict[str, tuple[int, ...]]
+    site_plans: Mapping[str, SitePlan]
     # What was decided so far.
     occupancies: Occupancies
     ends: dict[int, int]
@@ -156,7 +204,9 @@ class PassState:
                 raise
             sharing = None  # it holds its resources already; not to share them is safe
         container = self.containers.room_of(job, None if isinstance(job, WaitingJob) else self.own_resources(job))
-        return OccupancyKind(types.besteffort, sharing, new, container, types.placeholder, types.allowed)
+        return OccupancyKind(
+            types.besteffort, sharing, new, container, types.placeholder, types.allowed, types.permissive
+        )
 
     def duration(self, kind: OccupancyKind, walltime: int) -> int:
         """Return how long a job occupies resources: the walltime and the security time between jobs."""
@@ -185,6 +235,14 @@ class PassState:
 
     def choose_resources(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
         """Choose resources of a free set, if possible without killing best-effort jobs."""
+        if kind.permissive:
+            ready = self._choose_resources(kind, fit, free & self.units(fit, self.available.ready))
+            in_any_state = self._choose_resources(kind, fit, free)
+            # As many as without a preference: a request for ALL or BEST gets what is away, too.
+            return ready if ready.bit_count() == in_any_state.bit_count() else in_any_state
+        return self._choose_resources(kind, fit, free)
+
+    def _choose_resources(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
         if self.preemptible and not kind.besteffort:
             dying = self.preemptible.get(kind.container, 0)
             danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
@@ -227,6 +285,7 @@ def new_state(snapshot: Snapshot, *, now: int, settings: PlanSettings, inputs: P
         dated={job.job_id for job in snapshot.waiting if job.reservation == Reservation.TO_SCHEDULE},
         deadlines=[job.job_id for job in snapshot.waiting if job.deadline is not None],
         recent=dict(snapshot.recent),
+        site_plans=snapshot.site_plans,
         occupancies=Occupancies(inputs.new_occupancy, inputs.available, now, limits.windows, containers),
         # An overdue job that has not ended keeps its dependants from starting now.
         ends={job.job_id: max(job.stop, now + 1) for job in snapshot.placed},

@@ -14,7 +14,7 @@ class Fairness(Struct, frozen=True):
     user_targets: dict[str, float] = {}
     project_weight: float = 3
     user_weight: float = 2
-    asked_weight: float = 1
+    requested_weight: float = 1
 
 
 class Weights(Struct, frozen=True):
@@ -47,6 +47,7 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     security_time: int = 1
     minimum_hole: int = 0
     order: tuple[ResourceOrder, ...] = DEFAULT_ORDER
+    hierarchy: tuple[str, ...] = ()  # properties by which `scheduler_priority` is counted
     always_assigned: tuple[str, ...] = ()
     shared_when_suspended: tuple[str, ...] = ()
     besteffort_duration: int = 300

@@ -1,7 +1,7 @@
 """Find starts in a very long queue without a place for each job: of those that ask for the same, few are planned.
 
 The first of them is planned as it is, and one stands for the others: it is as short as the shortest, waits where the
-second does, and whatever it could use is kept free from its earliest start on (`WaitingJob.unread`, see `queue_pass`).
+second does, and whatever it could use is kept free from its earliest start on (`WaitingJob.unread`, see `planner`).
 So whoever starts delays no job before it, and would start in a full pass, too. Others may start there as well: when
 nobody does here, a full pass has to look.
 """

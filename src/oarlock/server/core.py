@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -12,40 +12,51 @@ from pathlib import Path
 from typing import TypeVar
 
 from oarlock.config import Config
-from oarlock.job import explain
+from oarlock.job import explain, summaries
 from oarlock.job.admission import stored_rules
-from oarlock.job.cluster import node_states
+from oarlock.job.cluster import node_states, power
+from oarlock.job.monitoring import MonitoringStatus
 from oarlock.job.reactor.effect_runner import EffectRunner
 from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, WholePass
-from oarlock.job.run import kill, recover, suspend, unknown, watch
+from oarlock.job.run import kill, recover, suspend, watch
 from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect
 from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, NodeReachable, NodeReport
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
+from oarlock.measure.posting.receive import AgentReceiver
 from oarlock.model.errors import DatabaseAway, DatabaseHeld, OarlockError
+from oarlock.model.event import Event, EventType
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, JumpDetector
+from oarlock.server.collecting.bookkeeping import make_collector
 from oarlock.server.effects import programs
+from oarlock.server.effects.job_reports import JobReports
 from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.http.reader_pool import ReaderPool
+from oarlock.server.job_keys import KeyVault
+from oarlock.server.monitoring import MonitoringService
 from oarlock.server.nodes.client_on_node import ClientOnNode
+from oarlock.server.nodes.desktop_service import DesktopService
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
-from oarlock.server.reserve import DiskReserve
+from oarlock.server.planning.site_schedulers import SiteSchedulers
+from oarlock.server.reserves import DiskReserve
 from oarlock.server.sessions.job_watch import JobWatch, ReservationWatch
 from oarlock.server.sessions.service import SessionService
-from oarlock.settings.choices import DbType, PerlRules
+from oarlock.server.stage_in import ArchiveStore, archive_folder
+from oarlock.server.stage_out import StageOutStore
+from oarlock.settings.kinds import DbType, PerlRules
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import new_jobs, resources, user_records
-from oarlock.web.core import ServerStep
-from oarlock.web.identity import Caller
-from oarlock.web.sessions import SessionConnection
+from oarlock.store.queries import administration, events, new_jobs, resources, user_records
+from oarlock.store.queries.files import StoredFile
+from oarlock.web.core import ServerStep, SessionConnection
+from oarlock.web.identity import Caller, UserAccount
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +73,10 @@ _SLICE = 10_000  # answers that are deleted in one transaction
 _SLICE_PAUSE = 2.0
 _OWN_THREADS = 4  # for steps and look-ups: what users read has others
 _FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
+_BOOK_SECONDS = 300.0  # between two bookings of what nodes reported of jobs
+
+IDLE_LOOK_SECONDS = 300.0
+"""Between two looks for idle nodes that could be measured."""
 
 ALERT_SECONDS = 30.0
 """Between two mails to administrators: what happens meanwhile shares one."""
@@ -81,16 +96,44 @@ class ServerCore:
     ) -> None:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.stopping = asyncio.Event()
+        self.changes = 0  # how often the database was changed
         self.lost: DatabaseHeld | None = None  # set when this server must stop without another write
         self.changed = asyncio.Event()  # set when the reactor may have something to do
         self.site = StepContext(config, key)
         self.reactor = Reactor(self.site, _periods(config), began=clock.steady(), wake=self.changed.set)
         instance = InstanceIdentity(_identity(database), key)
-        self._fleet = Fleet(config, state_dir, instance, self.on_node_event, self._measured, self._serve_client_on_node)
-        self._platform = ServerPlatform(self._fleet, config, self.reactor.receive)
+        self.keys = KeyVault(state_dir / "keys", key, self.read)
+        self._fleet = Fleet(
+            config,
+            state_dir,
+            instance,
+            self.on_node_event,
+            self._measured,
+            self._serve_client_on_node,
+            self.keys.private_key,
+        )
+        self._fleet.is_desktop = lambda node: self.read(lambda tx: node in resources.desktops(tx))
+        archives = archive_folder(config, state_dir)
+        self._archives = ArchiveStore(config, archives, self)
+        self._stage_outs = StageOutStore(config, state_dir, self)
+        self._platform = ServerPlatform(
+            self._fleet,
+            config,
+            self.reactor.receive,
+            archives=archives,
+            stage_outs=self._stage_outs,
+            report=JobReports(config, clock, self.read).text,
+        )
         self._effects = EffectRunner(self._platform, self.reactor)
         self.live = LiveUsage(config.sample_period, config.cluster_name)
+        self.collector = make_collector(
+            state_dir / "samples", config, database, lambda node: self.live.decoder(node).tables_frame()
+        )
+        self.agents = AgentReceiver(self)
         self.planning = PlanningClient(database, config, helper)
+        self.schedulers = SiteSchedulers(
+            self.planning, config, clock, wake=self.wake_scheduler, report=self._scheduler_failed
+        )
         self.reserve = DiskReserve(state_dir / "reserve")
         self.readers = ReaderPool()
         self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
@@ -98,6 +141,8 @@ class ServerCore:
         self._reservations = ReservationWatch()
         self.job_watch = JobWatch(self.read)
         self._sessions = SessionService(self, self._fleet.node)
+        self._desktops = DesktopService(self, self._fleet)
+        self._monitoring = MonitoringService(self, self._fleet.node)
         self._jump_detector = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
@@ -111,6 +156,7 @@ class ServerCore:
     async def write(self, change: Callable[[Tx], T]) -> T:
         """Run a change in the writer's next transaction; what it raises is raised here."""
         self.readers.note()
+        self.changes += 1
         return await asyncio.wrap_future(self.database.submit(change))
 
     async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
@@ -152,6 +198,7 @@ class ServerCore:
         """Run a step in a transaction, then run its effects."""
         effects = await self.write(step)
         self.job_watch.wake()
+        self.keys.wake()
         self.reactor.written(effects)
         self._run_effects(effects)
 
@@ -180,6 +227,7 @@ class ServerCore:
             answered = await self.write(step)
         self._reservations.wake(answer.job_id for answer in answered.answers)
         self.job_watch.wake()
+        self.keys.wake()
         self._run_effects(answered.effects)
         return list(answered.answers)
 
@@ -218,6 +266,12 @@ class ServerCore:
         """Send a signal to running jobs."""
         return await self._run_request(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
 
+    async def switch_besteffort(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
+        """Make running jobs best-effort jobs, and those that are, ordinary ones."""
+        return await self._run_request(
+            lambda tx: kill.switch_besteffort(tx, self.site, ids, by=by, now=self.clock.now())
+        )
+
     async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
         """Hold waiting jobs; with `running`, suspend running ones."""
         now = self.clock.now()
@@ -231,13 +285,17 @@ class ServerCore:
         """Return why a job does not run; for one that does not wait, where it stands."""
 
         def ask(tx: Tx) -> WaitReason:
-            return explain.why(tx, self.config, job_id, now=int(self.clock.now()))
+            return explain.why(tx, self.config, job_id, now=int(self.clock.now()), site_plans=self.planning.site_plans)
 
         return await self.read(ask, user=user, key=("why", job_id))
 
     async def when(self, new: new_jobs.NewJob, *, user: str | None = None) -> explain.StartEstimate:
         """Return when and where a job would start that is not submitted."""
-        return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
+
+        def ask(tx: Tx) -> explain.StartEstimate:
+            return explain.when(tx, self.config, new, now=int(self.clock.now()), site_plans=self.planning.site_plans)
+
+        return await self.read(ask, user=user)
 
     async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationOutcome:
         """Wait for the scheduler's answer to a new reservation."""
@@ -252,9 +310,25 @@ class ServerCore:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), left)
 
+    async def measure(self, nodes: Sequence[str], change: Mapping[str, object]) -> None:
+        """Have nodes measure otherwise for a while."""
+        await self._fleet.measure(nodes, dict(change))
+
+    async def measure_idle(self) -> None:
+        """Stay connected to nodes without jobs, so that it is clear what they draw; never returns, if that is wanted.
+
+        A look that fails is tried again at the next one.
+        """
+        while self._fleet.measures_idle:
+            try:
+                await self._fleet.measure_idle(await self.read(node_states.alive_nodes))
+            except OarlockError as error:
+                log.info("idle nodes are not looked for", extra={"why": str(error)})
+            await asyncio.sleep(IDLE_LOOK_SECONDS)
+
     async def end_unknown(self, number: int) -> None:
         """Kill a job that runs on a node and that this database does not know."""
-        await self._step(lambda tx: unknown.end(tx, number))
+        await self._step(lambda tx: recover.end_unknown(tx, number))
 
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         """Set the state of resources at once; return the jobs on them. Absent and Dead end those jobs."""
@@ -267,11 +341,39 @@ class ServerCore:
         await self.apply_states()
         return job_ids
 
+    async def store_file(
+        self,
+        account: UserAccount,
+        pieces: AsyncIterator[bytes],
+        *,
+        size: int,
+        md5sum: str | None,
+        note: Callable[[Tx], None],
+    ) -> StoredFile:
+        """Store an archive that a user sends."""
+        now = int(self.clock.now())
+        return await self._archives.receive(account, pieces, size=size, md5sum=md5sum, now=now, note=note)
+
+    async def monitor(self, job_id: int, period: int) -> MonitoringStatus:
+        """Record what a running job does every `period` seconds; 0 ends the recording."""
+        return await (self._monitoring.begin(job_id, period) if period else self._monitoring.stop(job_id))
+
+    async def monitoring_status(self, job_id: int) -> MonitoringStatus:
+        """Return how far the recording of a job is, and keep it going."""
+        return await self._monitoring.status(job_id)
+
     # Sessions.
 
-    async def serve_session(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
-        """Serve the connection of a session to its end; return the refusal that the client got, if it got one."""
+    async def serve_session(self, caller: Caller | None, connection: SessionConnection) -> OarlockError | None:
+        """Serve the connection of a session to its end; return the refusal that the client got, if it got one.
+
+        Without a caller the client has to show the key of the job.
+        """
         return await self._sessions.serve(caller, connection)
+
+    async def serve_desktop(self, caller: Caller, connection: SessionConnection) -> OarlockError | None:
+        """Serve the connection of a desktop to its end; return the refusal that it got, if it got one."""
+        return await self._desktops.serve(caller, connection)
 
     def _serve_client_on_node(self, node: str, client: ClientOnNode) -> None:
         self._sessions.serve_on_node(node, client)
@@ -300,13 +402,19 @@ class ServerCore:
 
     def _with_samples(self, exited: Exited) -> Exited:
         """Add to a report what only samples have: the kernel's last counters lack it, or are too low."""
+        sampled = self.live.ended(exited.node, exited.report.job)
+        if not sampled:  # most jobs end before their first sample
+            return exited
         counters = dict(exited.report.counters)
-        for name, value in self.live.ended(exited.node, exited.report.job).items():
+        for name, value in sampled.items():
             counters[name] = max(value, counters.get(name, 0.0))
         return replace(exited, report=exited.report._replace(counters=counters))
 
-    def _measured(self, node: str, data: bytes, expected: Set[int]) -> None:
-        self.live.take(node, data, expected, at=self.clock.now())
+    def _measured(self, node: str, data: bytes, expected: Mapping[int, int]) -> None:
+        now = self.clock.now()
+        # Before it is decoded here: the collector may first have to learn the tables that the frame builds on.
+        self.collector.put(node, data, expected, at=now)
+        self.live.take(node, data, expected.keys(), at=now)
 
     def queue_report(self, report: IncomingReport) -> None:
         """Queue a report for the next transaction."""
@@ -326,6 +434,7 @@ class ServerCore:
         else:
             decision = await self.planning.whole(now, dates=step.dates)
         await self.apply(decision)
+        self.schedulers.follow(decision.programs)
         self.reactor.planned(step, decision, self.moment, cost=cost)
 
     async def apply(self, decision: Decision) -> None:
@@ -335,6 +444,10 @@ class ServerCore:
             self._reservations.wake(job_id for job_id, _ in decision.accept)
             self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
+    async def _scheduler_failed(self, says: str) -> None:
+        event = Event(EventType.SITE_SCHEDULER_ERROR, int(self.clock.now()), says)
+        await self.write(lambda tx: events.add(tx, [event]))
+
     async def check_programs(self) -> None:
         """Check the site's programs on this machine; stop the queues if one that every job needs is unusable."""
         unusable = await asyncio.to_thread(programs.unusable, programs.of_this_machine(self.config))
@@ -343,11 +456,18 @@ class ServerCore:
         needed = [(program.event, why) for program, why in unusable if program.event is not None]
         if needed:
             await self._step(lambda tx: node_states.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
+        _, unknown_classes = await self.read(lambda tx: power.awake_classes(tx, self.config))
+        for why in unknown_classes:
+            log.warning("nodes of a class are not kept awake", extra={"why": why})
 
     async def recover(self) -> None:
         """Recover what the last server left: attempts, kills and launches under way."""
         await self._switch_off_perl_rules()
+        await self.keys.open()
+        await self._desktops.open()
         await self._step(lambda tx: recover.begin(tx, self.site, now=self.clock.now()))
+        queues = await self.read(administration.all_queues)
+        self.schedulers.follow([(queue.name, queue.program) for queue in queues if queue.program and queue.active])
         self.wake_scheduler()
 
     async def _switch_off_perl_rules(self) -> None:
@@ -368,13 +488,21 @@ class ServerCore:
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
         await self._sessions.end_unattended(self.clock.steady())
+        await self._desktops.watch()
 
     async def forget_requests(self) -> None:
-        """Delete answers to requests of days ago, in slices so that others can write in between."""
+        """Delete unused archives and old answers to requests, these in slices so that others can write in between."""
         before = int(self.clock.now()) - REQUEST_SECONDS
         while await self.write(
             partial(user_records.forget_answers, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)
         ):
+            pass
+        await self._archives.remove_unused(now=int(self.clock.now()))
+        await asyncio.to_thread(self._stage_outs.remove_old)
+
+    async def book_usage(self) -> None:
+        """Add what nodes reported of jobs to the sums of days, in slices so that others can write in between."""
+        while await self.write(partial(summaries.book, now=int(self.clock.now()))):
             pass
 
     async def apply_states(self) -> None:
@@ -401,7 +529,11 @@ class ServerCore:
         """Close connections and threads; jobs go on running."""
         await self._platform.close()
         await self.job_watch.close()
+        await self.keys.close()
         await self._sessions.close()
+        await self.agents.close()
+        await self.collector.close()
+        await self._monitoring.close()
         await self.planning.close()
         await asyncio.to_thread(self._close_threads)
         await self._fleet.close()
@@ -414,7 +546,11 @@ class ServerCore:
 
 def _periods(config: Config) -> dict[Periodic, float]:
     """Return what is done every so many seconds, and how many."""
-    periods = {Periodic.WATCH: float(config.watch_frequency), Periodic.FORGET_REQUESTS: _FORGET_SECONDS}
+    periods = {
+        Periodic.WATCH: float(config.watch_frequency),
+        Periodic.FORGET_REQUESTS: _FORGET_SECONDS,
+        Periodic.BOOK_USAGE: _BOOK_SECONDS,
+    }
     if config.finaud_frequency:
         periods[Periodic.CHECK_NODES] = config.finaud_frequency
     if config.mail_recipient:

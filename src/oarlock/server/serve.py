@@ -1,4 +1,4 @@
-"""Serve: open the state directory, take its lock, run the loops until a signal stops them."""
+"""Serve: open the state directory, take its lock, carry out what the reactor decides until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -8,27 +8,68 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from oarlock.config import Config
 from oarlock.job import notices
-from oarlock.job.reactor.steps import Periodic
-from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
+from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Periodic, QuickPass, Step, WholePass
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
-from oarlock.server import logs, loops
+from oarlock.server import logs
 from oarlock.server.accounts import warn_of_unknown_admins
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore, mark_file
 from oarlock.server.effects.alerts import AlertSender
-from oarlock.server.http import descriptors
 from oarlock.server.http.listen import serve_http
 from oarlock.server.planning.client import PlanningProcess, fork
-from oarlock.settings.choices import DbType
+from oarlock.server.reserves import raise_limit
+from oarlock.settings.kinds import DbType
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks
 from oarlock.store.engine.opening import open_database
+
+PeriodicSteps = Mapping[Periodic, Callable[[], Awaitable[None]]]
+
+
+async def run_reactor(core: ServerCore, periodic: PeriodicSteps) -> None:
+    """Carry out steps, each in a task of its own, until cancelled; steps that are under way end then as well."""
+    reactor = core.reactor
+    async with asyncio.TaskGroup() as group:
+        while True:
+            core.changed.clear()
+            at = core.moment
+            for due in reactor.due(at):
+                group.create_task(_carry_out(core, due, periodic))
+            while (step := reactor.next_step(at)) is not None:
+                group.create_task(_carry_out(core, step, periodic))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(reactor.wake_in(at)):
+                    await core.changed.wait()
+
+
+async def _carry_out(core: ServerCore, step: Step | Periodic, periodic: PeriodicSteps) -> None:
+    """Carry out a step; what it raises is logged, and the reactor decides what follows: one bad job stops nothing."""
+    try:
+        match step:
+            case QuickPass() | WholePass():
+                await core.plan(step)
+            case ApplyReports() | BeginLaunches():
+                await core.write_reports(step)
+            case _:
+                await periodic[step]()
+                core.reactor.ended(step, core.moment)
+    except DatabaseHeld as held:
+        core.reactor.failed(step, held, core.moment)  # logged where it was found; the server is about to end
+    except Exception as error:
+        if isinstance(error, DatabaseAway) and isinstance(step, ApplyReports | BeginLaunches):
+            log.warning("the database accepts nothing; reports are kept", extra={"why": str(error)})
+        else:
+            log.exception("step failed", extra={"step": step if isinstance(step, Periodic) else type(step).__name__})
+        core.reactor.failed(step, error, core.moment)
+    core.changed.set()
+
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +83,7 @@ Listener = Callable[[ServerCore], Awaitable[None]]
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
     planner = fork()
-    descriptors.raise_limit()
+    raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = logs.install_filters()
     with open_instance(state_dir, config, announce=True) as database:
@@ -150,7 +191,6 @@ async def _serve(state_dir: Path, config: Config, database: Database, planner: P
 
     database.call_on_loss(give_way)
     gc.freeze()  # objects made at start live as long as the server: the collector need not scan them again
-    log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
         await run(core, serve_http)
     except BaseExceptionGroup as group:
@@ -166,13 +206,18 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
     """Run all loops until `core.stopping` is set."""
     await core.recover()
     await core.check_programs()
+    core.collector.begin()
+    await core.agents.begin()
+    log.info("serving", extra={"state": str(core.state_dir), "pid": os.getpid()})
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(warn_of_unknown_admins(core.config.admins))
             if core.config.mail_recipient:
                 await core.write(notices.begin_alerts)
             core.reactor.request(Periodic.FORGET_REQUESTS)
-            group.create_task(loops.run(core, _periodic_steps(core)))
+            group.create_task(run_reactor(core, _periodic_steps(core)))
+            group.create_task(core.schedulers.run())
+            group.create_task(core.measure_idle())
             if listen is not None:
                 group.create_task(_listening(listen, core))
             group.create_task(_until_stopped(core))
@@ -180,12 +225,13 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
         pass
 
 
-def _periodic_steps(core: ServerCore) -> loops.PeriodicSteps:
+def _periodic_steps(core: ServerCore) -> PeriodicSteps:
     return {
         Periodic.WATCH: core.watch,
         Periodic.CHECK_NODES: core.check,
         Periodic.FORGET_REQUESTS: core.forget_requests,
         Periodic.SEND_ALERTS: AlertSender(core).send_due,
+        Periodic.BOOK_USAGE: core.book_usage,
     }
 
 

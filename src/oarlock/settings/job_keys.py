@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oarlock.settings import kinds
-from oarlock.settings.choices import AfterError, NodeAccess, NodeTransport, PerlRules
-from oarlock.settings.kinds import SettingSection
+from oarlock.settings.kinds import AfterError, EnergySplit, NodeAccess, NodeTransport, PerlRules, SettingSection
 
 _JOBS = SettingSection("Submitting jobs")
 _NODES = SettingSection("Reaching nodes")
@@ -30,9 +29,7 @@ class JobSettings:
         kinds.COLUMN, "network_address", "The property that `nodes` means in a request."
     )
     oarsub_force_job_key: bool = _JOBS(
-        kinds.NOT_YET,
-        False,
-        "Whether every job gets an ssh key of its own, asked for or not; job keys are not here yet.",
+        kinds.YES_NO, False, "Whether every job gets an ssh key of its own, asked for or not."
     )
     default_job_walltime: int = _JOBS(
         kinds.SOME_SECONDS, 7200, "The walltime of a job that asks for none and gets none from an admission rule."
@@ -68,11 +65,11 @@ class JobSettings:
     )
     openssh_cmd: tuple[str, ...] = _NODES(kinds.COMMAND, ("ssh",), "The ssh command, with options if need be.")
     oar_ssh_connection_timeout: int = _NODES(kinds.SOME_SECONDS, 10, "How long a connection to a node may take.")
-    oarsh_openssh_default_options: tuple[str, ...] = _NODES(
-        kinds.COMMAND,
-        ("-oProxyCommand=none", "-oPermitLocalCommand=no"),
-        "Options that `oarsh` always gives to ssh; no effect yet, since it uses the server's own connections.",
-        waits_for="an oarsh that uses ssh",
+    oarsh_servers: tuple[str, ...] = _NODES(
+        kinds.WORDS,
+        (),
+        "The servers of other clusters (`https://NAME:6680`) where `oarsh` looks for a host that is not one of the "
+        "job's, for jobs with a key.",
     )
     deploy_hostname: str = _NODES(
         kinds.PERHAPS_WORD, "", "Where jobs of type deploy run their command; nothing: there are no such jobs."
@@ -95,6 +92,11 @@ class JobSettings:
 
     oar_runtime_directory: Path | None = _RUNNING(
         kinds.PATH, None, "Where the node program keeps its files on every node; nothing leaves the choice to it."
+    )
+    oarexec_debug_mode: bool = _RUNNING(
+        kinds.YES_NO,
+        False,
+        "Keep a log of each job's supervisor in the spool of its node, for root: the last 200, for at most 7 days.",
     )
     job_resource_manager_property_db_field: str = _RUNNING(
         kinds.COLUMN, "cpuset", "The property that holds a resource's CPU numbers on its node."
@@ -144,6 +146,39 @@ class JobSettings:
     sample_period: int = _RUNNING(
         kinds.SECONDS, 10, "The time between two measurements of the jobs on a node; 0 measures only at their end."
     )
+    oarmonitor_sensor_file: Path | None = _RUNNING(
+        kinds.PROGRAM,
+        None,
+        "A program of the site on every node whose values `oarmonitor` records beside the measured ones. Its arguments "
+        "are the job and its cgroup's name; it prints `name value` lines and has 10 s.",
+    )
+    sample_sources: tuple[str, ...] = _RUNNING(
+        kinds.SOURCES,
+        (),
+        "What nodes measure besides the usual, such as `rapl temperature`; a source with a `-` before it is left out. "
+        "What a node does not have is not measured there.",
+    )
+    energy_split: EnergySplit = _RUNNING(
+        kinds.choice(EnergySplit),
+        EnergySplit.CORES,
+        "How the energy of a node is divided: by the cores that jobs hold, or above an idle node's by their CPU time.",
+    )
+    energy_idle_watts: int = _RUNNING(
+        kinds.WATTS, 0, "What an idle node draws: the base that `cpu` divides by cores, and for nodes without a meter."
+    )
+    energy_busy_watts: int = _RUNNING(
+        kinds.WATTS, 0, "What a busy node without a meter draws; 0: such nodes count as not measured."
+    )
+    redfish_file: Path | None = _RUNNING(
+        kinds.PATH,
+        None,
+        "A file of mode 0600 with the management controllers that the collector reads each minute: lines of node, "
+        "address, user and password.",
+    )
+    energy_pue: float = _RUNNING(kinds.AMOUNT, 0.0, "What the site draws for each watt of a node; 0 hides the line.")
+    energy_co2: float = _RUNNING(kinds.AMOUNT, 0.0, "Grams of CO2 a kWh; 0 hides the line.")
+    energy_price: float = _RUNNING(kinds.AMOUNT, 0.0, "The price of a kWh; 0 hides the line.")
+    energy_currency: str = _RUNNING(kinds.ANY_TEXT, "", "The currency of that price.")
     lease_grace: int = _RUNNING(
         kinds.SECONDS, 120, "How long after its walltime a job on an unreachable node is certainly over."
     )

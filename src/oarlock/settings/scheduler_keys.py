@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.settings import kinds
-from oarlock.settings.choices import UnknownAttempts
-from oarlock.settings.kinds import SettingSection
+from oarlock.settings.kinds import KeepAwake, SettingSection, UnknownAttempts
 
 _HEALTH = SettingSection("Health of nodes")
 _SCHEDULER = SettingSection("Scheduler")
@@ -34,6 +33,18 @@ class SchedulerSettings:
     )
     check_nodes_with_running_job: bool = _HEALTH(kinds.YES_NO, False, "Check nodes that run jobs, too.")
     activate_pingchecker_at_job_end: bool = _HEALTH(kinds.YES_NO, False, "Check a job's nodes when it ends.")
+    pingchecker_taktuk_arg_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND,
+        (),
+        "Check nodes with taktuk instead of the server's own connections, where it is installed: its arguments, which "
+        "end with a command; a node answers if that ends with 0. Without `-o`, `-c` and `-f`, which are added.",
+    )
+    taktuk_cmd: tuple[str, ...] = _HEALTH(kinds.COMMAND, ("taktuk",), "Taktuk, for that check alone.")
+    pingchecker_sentinelle_script_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND,
+        (),
+        "Check nodes with OAR's sentinelle.pl instead, where it is installed; `-c`, OPENSSH_CMD and `-f -` are added.",
+    )
     pingchecker_fping_command: tuple[str, ...] = _HEALTH(
         kinds.COMMAND,
         (),
@@ -49,13 +60,37 @@ class SchedulerSettings:
         "error, one a line.",
     )
 
-    scheduler_timeout: int = _SCHEDULER(kinds.SOME_SECONDS, 10, "How long one planning pass may take.")
+    suspected_healing_exec_file: Path | None = _HEALTH(
+        kinds.PATH,
+        None,
+        "A program of the site that runs on the server once for each node that became Suspected, to repair it. On its "
+        "standard input, a line for each resource: its number, a blank, the node.",
+    )
+    suspected_healing_timeout: int = _HEALTH(kinds.SOME_SECONDS, 10, "How long that program may take.")
+    suspected_healing_limit: int = _HEALTH(
+        kinds.COUNT, 3, "How often in 24 hours it runs for the same node; 0 is each time that the node is suspected."
+    )
+
+    scheduler_timeout: int = _SCHEDULER(
+        kinds.SOME_SECONDS, 10, "How long one planning pass, and a site's own scheduler, may take."
+    )
+    scheduler_program_dir: Path | None = _SCHEDULER(
+        kinds.PATH,
+        Path("/etc/oarlock/schedulers"),
+        "The folder of the site's own schedulers; the policy of a queue may be the name of a program there.",
+    )
     scheduler_job_security_time: int = _SCHEDULER(kinds.SECONDS, 1, "The time left free between two jobs.")
     scheduler_gantt_hole_minimum_time: int = _SCHEDULER(
         kinds.SECONDS, 0, "Free time shorter than this is not filled; the default fills all (the manual shows 300)."
     )
     scheduler_resource_order: tuple[ResourceOrder, ...] = _SCHEDULER(
         kinds.ORDER, DEFAULT_ORDER, "Which resources are preferred: the first columns matter most."
+    )
+    scheduler_priority_hierarchy_order: tuple[str, ...] = _SCHEDULER(
+        kinds.LEVELS,
+        ("network_address", "resource_id"),
+        "Where best-effort and timesharing jobs count in `scheduler_priority`: on all resources with the same value of "
+        "these properties, each one more than the one before. Empty: nowhere.",
     )
     plan_depth: int = _SCHEDULER(
         kinds.COUNT, 0, "How many waiting jobs of a queue get an exact place in the plan; 0 is all of them."
@@ -110,12 +145,26 @@ class SchedulerSettings:
         "cm_availability take part.",
     )
     scheduler_pack_nodes: bool = _ENERGY(kinds.YES_NO, False, "Fill nodes that have jobs first; idle ones can sleep.")
-    scheduler_node_manager_keep_awake: int = _ENERGY(kinds.COUNT, 0, "How many idle nodes are never put to sleep.")
+    scheduler_node_manager_keep_awake: tuple[KeepAwake, ...] = _ENERGY(
+        kinds.KEEP_AWAKE,
+        (),
+        "How many idle nodes stay awake, of all nodes or of classes of them; where fewer are idle, others are woken.",
+    )
+    scheduler_node_manager_window_size: int = _ENERGY(
+        kinds.COUNT, 0, "How many nodes are put to sleep or woken by one run of the command; 0 is all at once."
+    )
+    scheduler_node_manager_window_time: int = _ENERGY(kinds.SECONDS, 0, "The time between two such runs.")
+    scheduler_node_manager_timeout: int = _ENERGY(kinds.SOME_SECONDS, 120, "How long one run of a command may take.")
     scheduler_node_manager_idle_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must have been idle to sleep.")
     scheduler_node_manager_sleep_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must be able to sleep.")
     scheduler_node_manager_wakeup_time: int = _ENERGY(
         kinds.SECONDS,
         600,
-        "How long before a job its sleeping nodes are woken, and how long they may take to answer before they are "
-        "Suspected.",
+        "How long before a job its sleeping nodes are woken.",
+    )
+    scheduler_node_manager_wakeup_timeout: tuple[tuple[int, int], ...] = _ENERGY(
+        kinds.BY_COUNT,
+        (),
+        "How long woken nodes may take to answer before they are Suspected; nothing means WAKEUP_TIME. Pairs say from "
+        "how many nodes on it is how long.",
     )

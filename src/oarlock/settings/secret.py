@@ -38,7 +38,7 @@ def read(text: str) -> Secret | None:
     path = Path(text.removeprefix(PREFIX))
     if not path.is_absolute():
         raise ConfigRefused(f"The secret file `{path}` is not an absolute path.", hint="Write file:/full/path.")
-    return Secret(_content(path), path)
+    return Secret(read_file(path), path)
 
 
 def check_plain(key: str, secret: Secret, *, file: str, status: os.stat_result) -> None:
@@ -58,7 +58,7 @@ def exposure(status: os.stat_result) -> str:
     return f"can be read by others (mode {mode:04o})" if mode & 0o077 else ""
 
 
-def _content(path: Path) -> str:
+def read_file(path: Path, *, longest: int = LONGEST) -> str:
     """Read a secret file; what is checked is what is read, whatever happens to the name meanwhile."""
     try:
         # Without O_NONBLOCK a pipe in its place would stop us for ever.
@@ -71,14 +71,14 @@ def _content(path: Path) -> str:
             raise ConfigRefused(f"The secret file {path} is not a plain file.")
         if why := exposure(status):
             raise SecretExposed(f"The secret file {path} {why}.", hint=f"chmod 600 {path}, owned by the server's user.")
-        return _decoded(file.read(LONGEST + 1), path)
+        return _decoded(file.read(longest + 1), path, longest)
 
 
-def _decoded(content: bytes, path: Path) -> str:
+def _decoded(content: bytes, path: Path, longest: int) -> str:
     try:
         secret = content.decode().removesuffix("\n")
     except UnicodeDecodeError as problem:
         raise ConfigRefused(f"The secret file {path} is not UTF-8 text.") from problem
-    if not secret or len(content) > LONGEST:
+    if not secret or len(content) > longest:
         raise ConfigRefused(f"The secret file {path} is {'too long' if secret else 'empty'}.")
     return secret

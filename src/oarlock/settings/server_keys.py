@@ -5,12 +5,12 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from oarlock.settings import kinds
-from oarlock.settings.choices import DbType
-from oarlock.settings.kinds import Network, SettingSection
+from oarlock.settings.kinds import DbType, JobVisibility, Network, SettingSection
 from oarlock.settings.secret import Secret
 
 _DATABASE = SettingSection("Database")
 _SERVER = SettingSection("Server")
+_MEASUREMENTS = SettingSection("Measurements")
 _TELLING = SettingSection("Log, mail and accounting")
 _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
@@ -52,11 +52,81 @@ class ServerSettings:
         False,
         "Listen beyond this machine without a certificate, because a proxy in front of it speaks TLS.",
     )
+    portal: bool = _SERVER(kinds.YES_NO, True, "Whether that port also has pages for people.")
+    portal_url: str = _SERVER(
+        kinds.ANY_TEXT,
+        "",
+        "The address of the portal as browsers see it, such as https://cluster.example.org; nothing: that of the port.",
+    )
+    portal_public: bool = _SERVER(
+        kinds.YES_NO,
+        False,
+        "Whether the overview (squares of nodes, lengths of queues, no names of users) is shown without signing in.",
+    )
+    job_visibility: JobVisibility = _SERVER(
+        kinds.choice(JobVisibility),
+        JobVisibility.ALL,
+        "Whose jobs users see, in commands, the API and pages: everybody's, those of projects that are called as one "
+        "of their groups, or their own. Other jobs do not exist for them; administrators see all.",
+    )
     metrics_need_token: bool = _SERVER(
         kinds.YES_NO, False, "Whether /metrics is refused to those who may talk to that port but say no name."
     )
     admins: tuple[str, ...] = _SERVER(
         kinds.WORDS, (), "Users who administer; nothing means root and the user that the server runs as."
+    )
+
+    archive_keep_days: int = _MEASUREMENTS(
+        kinds.COUNT, 90, "For how many days every sample of a job or node is kept; 0: for ever."
+    )
+    archive_thin_days: int = _MEASUREMENTS(
+        kinds.COUNT,
+        730,
+        "For how many days the least, the mean and the most of 5 minutes are kept; then files of jobs are deleted. 0: "
+        "for ever.",
+    )
+    archive_node_days: int = _MEASUREMENTS(
+        kinds.COUNT, 3650, "For how many days those of an hour are kept of nodes; 0: for ever."
+    )
+    archive_keep_free: int = _MEASUREMENTS(
+        kinds.whole("a whole number from 0 to 90", most=90),
+        10,
+        "Percent of the disk that stay free: below it the oldest files of measurements are thinned early.",
+    )
+    archive_pin_quota: int = _MEASUREMENTS(
+        kinds.whole("a number of MiB, 0 or more", most=100_000_000),
+        10_240,
+        "The MiB of files that a user may pin (`oarlock archive pin`): they are neither thinned nor deleted.",
+    )
+    archive_fetch_cmd: tuple[str, ...] = _MEASUREMENTS(
+        kinds.COMMAND,
+        (),
+        "A program that brings back the file of a job which the site has moved elsewhere. It gets three more "
+        "arguments: the job, the file's path below `samples`, and where to put it.",
+    )
+    archive_fetch_timeout: int = _MEASUREMENTS(
+        kinds.SOME_SECONDS, 60, "How long that program may take before it is ended."
+    )
+    remote_write_url: str = _MEASUREMENTS(
+        kinds.URL,
+        "",
+        "Where all samples are written as well, by remote write: `http://…/api/v1/write` of Prometheus, "
+        "VictoriaMetrics or Mimir.",
+    )
+    remote_write_token: Secret | None = _MEASUREMENTS(kinds.SECRET, None, "The bearer token that is sent there.")
+    remote_write_tenant: str = _MEASUREMENTS(
+        kinds.PERHAPS_WORD, "", "The tenant of Mimir (X-Scope-OrgID), for writing and reading."
+    )
+
+    prometheus_url: str = _MEASUREMENTS(
+        kinds.URL,
+        "",
+        "Where curves are read that are not kept here any more: the address of Prometheus before `/api/v1`.",
+    )
+    prometheus_token: Secret | None = _MEASUREMENTS(kinds.SECRET, None, "The bearer token that is sent there.")
+
+    findings_file: Path | None = _MEASUREMENTS(
+        kinds.PATH, None, "The site's own rules of findings (TOML), which change or add to those of Oarlock."
     )
 
     log_level: int = _TELLING(kinds.LEVEL, 3, "How much is logged; each level includes the ones before it.")

@@ -284,7 +284,7 @@ class SimulatedCluster:
 
     def _look_around(self) -> None:
         self._watched = self.clock.moment.steady
-        self.platform.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
+        self.platform.look_at_woken(self.config)
         for name, node in self._all.items():
             if node.cut:
                 self._reconnect(name)

@@ -11,14 +11,12 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.plan.policy.policies import POLICIES, find_policy
+from oarlock.plan.policies import POLICIES, find_policy
 from oarlock.plan.sets.layout import make_layout
 from oarlock.plan.settings import PlanSettings
-from oarlock.simulate import full
-from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
 from oarlock.simulate.platform import Platform, fitted, from_table
-from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
-from oarlock.simulate.statistics import ReplayStatistics, compute
+from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob, full_replay, identical_processors
+from oarlock.simulate.statistics import Energy, PowerModel, ReplayStatistics, compute, of_nodes, of_pool
 from oarlock.simulate.trace import Trace, by_submission
 
 PERTURBED_STATISTICS = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
@@ -92,11 +90,13 @@ class Comparison:
 
     def _replayed(self, trace: Trace, policy: str, progress: Callable[[int], None]) -> list[ReplayedJob]:
         if self.full:
-            table = self.site.resources if self.site.ground is None else full.processors(self.site.size)
-            return full.replay(trace, table, policy, progress=progress)
+            table = self.site.resources if self.site.ground is None else identical_processors(self.site.size)
+            return full_replay(trace, table, policy, progress=progress)
         site = self.site
         if site.ground is not None and {"multifactor", "predict"} & set(policy.split("+")):
-            site = from_table(full.processors(site.size))  # who is where matters for what is planned anew each time
+            site = from_table(
+                identical_processors(site.size)
+            )  # who is where matters for what is planned anew each time
         return Replay(trace, site, policy, ties=self.ties, foresee=self.foresee).run(progress)
 
     def _measured(self, ran: list[ReplayedJob], trace: Trace) -> ReplayStatistics:

@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from oarlock.config import Config
+from oarlock.job.cluster import power
 from oarlock.job.reactor.nodes import Flag, Ping
 from oarlock.job.reactor.reactor import Reactor
-from oarlock.job.run.effects import Notify
+from oarlock.job.run.effects import Notify, RunEpilogue
 from oarlock.job.run.reports import Exited, NodesWoken, NotificationSent
 from oarlock.model.event import EventType
 from oarlock.node.attempt.identity import LookUpFailed, UserMissing
-from oarlock.node.wire.messages import FAILED
+from oarlock.node.wire.messages import FAILED, Launch
 from oarlock.simulate.nodes import SimulatedClock, SimulatedNode
 
 T = TypeVar("T")
@@ -48,8 +50,8 @@ class SimulatedPlatform:
     """What effects need of a server, without waiting. `scripts`: which of the server's scripts fail, and how.
 
     `accounts` are users whom the server does not find, with the event that says why.
-    `slept`, `woken` and `notified` record what was asked for; nodes that are put to sleep are down at once, and come up
-    when a test says so.
+    `slept`, `woken`, `healed` and `notified` record what was asked for; nodes that are put to sleep are down at once,
+    and come up when a test says so.
     """
 
     nodes: Mapping[str, SimulatedNode]
@@ -59,6 +61,7 @@ class SimulatedPlatform:
     accounts: dict[str, EventType] = field(default_factory=dict)
     woken: list[tuple[str, ...]] = field(default_factory=list)
     slept: list[tuple[str, ...]] = field(default_factory=list)
+    healed: list[tuple[str, ...]] = field(default_factory=list)
     notified: list[tuple[int, str, str]] = field(default_factory=list)
     _waking: dict[str, int] = field(default_factory=dict)
 
@@ -67,10 +70,10 @@ class SimulatedPlatform:
         self.reactor = reactor
         self._waking.clear()
 
-    def look_at_woken(self, patience: int) -> None:
+    def look_at_woken(self, config: Config) -> None:
         """Report nodes that were woken: those that answer, and those whose time is over."""
         up = frozenset(name for name in self._waking if self.nodes[name].up)
-        begun = self.clock.now - patience
+        begun = self.clock.now - power.wakeup_timeout(config, len(self._waking))
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
         self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
         if up or late:
@@ -105,8 +108,15 @@ class SimulatedPlatform:
         """Refuse to wait: on simulated nodes no number of a job is taken."""
         raise AssertionError(f"a simulated effect waits {seconds} s for {flag}")
 
+    async def stage_in(self, node: str, launch: Launch, killed: Flag) -> None:
+        """Bring nothing: simulated jobs read no files."""
+
+    async def stage_out(self, epilogue: RunEpilogue) -> str:  # noqa: ARG002
+        """Fetch nothing: simulated jobs write no files."""
+        return ""
+
     @contextmanager
-    def place(self, job: int, attempt: int, node: str) -> Iterator[_SimulatedPlace]:
+    def place(self, job: int, attempt: int, node: str, *, seconds: float) -> Iterator[_SimulatedPlace]:  # noqa: ARG002
         """Yield a place that is ready after its launch."""
         yield _SimulatedPlace(self.nodes[node], (job, attempt))
 
@@ -142,14 +152,21 @@ class SimulatedPlatform:
 
     async def wake(self, nodes: Sequence[str], ping: Ping) -> None:  # noqa: ARG002
         """Note that nodes are being woken; `look_at_woken` reports them."""
-        self.woken.append(tuple(nodes))
-        self._waking |= {name: self._waking.get(name, self.clock.now) for name in nodes}
+        new = [name for name in nodes if name not in self._waking]
+        if new:
+            self.woken.append(tuple(new))
+            self._waking |= dict.fromkeys(new, self.clock.now)
 
     async def sleep(self, nodes: Sequence[str]) -> None:
         """Put nodes to sleep at once."""
         self.slept.append(tuple(nodes))
         for name in nodes:
             self.nodes[name].up = False
+
+    async def heal(self, resources: Sequence[tuple[int, str]]) -> str:
+        """Note the nodes; fail if a test says so."""
+        self.healed.append(tuple(dict.fromkeys(name for _, name in resources)))
+        return "on purpose" if "healing" in self.scripts else ""
 
     async def notify(self, notice: Notify) -> None:
         """Note a notice."""

@@ -1,15 +1,17 @@
 """The context of one request: the caller, and how the handler of a verb reads and writes the database."""
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from oarlock.model.errors import NotSignedIn
+from oarlock.job.admission.payload import SubmissionPayload, without_keys
+from oarlock.model.errors import BadRequest, NotSignedIn, UnknownJob
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import user_records
+from oarlock.store.queries import job_pages, user_records
+from oarlock.store.queries.job_pages import JobSight
 from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import Caller, UserAccount
@@ -36,6 +38,16 @@ class DeferredResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class FileDownload:
+    """The response of a verb that is a file: sent piece by piece, deleted afterwards if it is `temporary`."""
+
+    path: str
+    media_type: str
+    name: str
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RequestContext:
     """What the handler of a verb receives besides the request. `behalf`: in whose name an administrator asks."""
 
@@ -48,6 +60,8 @@ class RequestContext:
     behalf: UserAccount | None = None
     request: Struct | None = None
     refusals: list[tuple[Struct, str]] = field(default_factory=list)  # refused parts of the request, and why
+    upload: AsyncIterator[bytes] | None = None
+    content: bytes = b""  # the body of a verb whose body are bytes
 
     @property
     def user(self) -> Caller:
@@ -62,6 +76,13 @@ class RequestContext:
         return self.behalf or self.user.account
 
     @property
+    def uploaded(self) -> AsyncIterator[bytes]:
+        """The body of a verb that uploads, piece by piece."""
+        if self.upload is None:
+            raise BadRequest("There is no file in this request.", hint="Send it as the body.")
+        return self.upload
+
+    @property
     def now(self) -> int:
         """The present instant, in epoch seconds."""
         return int(self.core.clock.now())
@@ -70,6 +91,16 @@ class RequestContext:
         """Raise the refusal if the caller does not have a permission."""
         if refusal := self.policy.can(self.caller, permission, owner):
             raise refusal
+
+    @property
+    def sight(self) -> JobSight | None:
+        """Whose jobs the caller sees; None: everybody's."""
+        return self.policy.sight(self.caller)
+
+    def check_seen(self, tx: Tx, job_id: int) -> None:
+        """Raise `UnknownJob` for a job that the caller does not see: as if it did not exist."""
+        if job_id not in job_pages.seen(tx, self.sight, [job_id]):
+            raise UnknownJob(job_id)
 
     @property
     def reader(self) -> str:
@@ -81,6 +112,7 @@ class RequestContext:
 
         A `private` response depends on what the caller may see: everything for administrators, else its own jobs.
         """
+        private = private or self.sight is not None
         sees = ("all" if self.user.admin else f"own of {self.user.name}") if private else "what everybody may"
         return self.verb, sees, msgspec.json.encode(self.request)
 
@@ -165,6 +197,8 @@ def entry(
     refused: str = "",
 ) -> AuditEntry:
     """Return the audit entry of a request; a very long request is cut."""
+    if isinstance(request, SubmissionPayload):
+        request = without_keys(request)
     text = "" if request is None else msgspec.json.encode(request).decode()
     name, channel = (caller.name, caller.channel) if caller else ("", "network")
     return AuditEntry(now, name, behalf.name if behalf else "", verb, channel, text[:_LONGEST_NOTED], refused)

@@ -61,6 +61,11 @@ def query(text: str, path: Mapping[str, str], kind: type[A]) -> A:
         if "\0" in value:
             raise BadRequest(f"`{short(name)}` holds a NUL character.", hint="Leave it out.")
         values[name] = [part for part in value.split(",") if part] if name in _lists(kind) else value
+    return fields(values, kind)
+
+
+def fields(values: Mapping[str, Any], kind: type[A]) -> A:
+    """Make a request of fields; texts become numbers where a number is meant."""
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as problem:

@@ -2,27 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
-from oarlock.store.queries import user_records
-from oarlock.store.queries.user_records import AuditEntry
+from oarlock.node.wire.stream import KEY_SCHEME
+from oarlock.store.queries import browser_sessions, user_records
+from oarlock.store.queries.user_records import AuditEntry, StoredToken
 from oarlock.web import decode, refusals
 from oarlock.web.concurrency import FairQueue
-from oarlock.web.context import DeferredResponse, RequestContext, entry
-from oarlock.web.core import ServerInterface
-from oarlock.web.identity import AccountDirectory, Caller, CallerChannel, SocketPeer, UserAccount, token_hash
+from oarlock.web.context import DeferredResponse, FileDownload, RequestContext, entry
+from oarlock.web.core import ServerInterface, Upgradable
+from oarlock.web.identity import (
+    AccountDirectory,
+    Caller,
+    CallerChannel,
+    SocketPeer,
+    TokenScope,
+    UserAccount,
+    token_hash,
+)
 from oarlock.web.policy import AccessPolicy, Permission, RequiredRole
 from oarlock.web.registry import JSON, Verb
-from oarlock.web.sessions import Upgradable
+from oarlock.web.sign_in import is_from_elsewhere, session_secret
 from oarlock.web.submission_service import SubmissionService
 
 log = logging.getLogger(__name__)
@@ -40,9 +52,16 @@ MOST_A_SECOND, MOST_IN_A_BURST = 200.0, 400.0
 ADMIN_SLOTS = 16
 """How many more there are for administrators alone: they can look and act whatever users do."""
 
+SCOPED_SLOTS = 64
+"""How many nodes, and others with a token for one thing, are served at once; of each one request at a time."""
+
 _LARGE_SLOTS, _MOST_LARGE_OF_ONE = 8, 2
+_KEPT_SECONDS, _MOST_KEPT_TOKENS = 60, 10_000
 _BODY_SECONDS = 30.0
+_PIECE = 1 << 18  # bytes of a file that are read and sent at once
+_LEAST_UPLOAD = 2**18  # bytes of a file that come in that time
 _LONGEST_REQUEST_ID = 64
+_LONGEST_TAGGED = 1 << 20  # bytes; what is longer is not compared
 ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
 """To do something in the name of somebody else."""
 
@@ -56,6 +75,9 @@ class Dispatcher:
         self._slots = FairQueue(SLOTS, MOST_OF_ONE, alone=MOST_ALONE, rate=MOST_A_SECOND, burst=MOST_IN_A_BURST)
         self._admin_slots = FairQueue(ADMIN_SLOTS)
         self._large = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
+        self._uploads = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
+        self._node_tokens: dict[str, tuple[StoredToken, int]] = {}
+        self._scoped_slots = FairQueue(SCOPED_SLOTS, 1)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)
 
     async def identify(self, peer: SocketPeer | None, authorization: str | None) -> Caller | None:
@@ -66,17 +88,42 @@ class Dispatcher:
         if authorization is None:
             return None
         now = int(self.core.clock.now())
-        owner = await self.core.read(lambda tx: user_records.token_owner(tx, _token_hash(authorization), now=now))
-        account = None if owner is None else await self._account(owner[0])
-        if owner is None or account is None:
+        token = await self._valid_token(_token_hash(authorization), now)
+        account = None if token is None else await self._account(token.user)
+        if token is None or account is None:
             raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
-        if not account.is_number(owner[1]):
+        if not account.is_number(token.uid):
             raise NotSignedIn(
-                f"That token was made by another account of the name {account.name}: its number was {owner[1]}, "
+                f"That token was made by another account of the name {account.name}: its number was {token.uid}, "
                 f"now it is {account.uid}.",
                 hint="On the socket a new one is made.",
             )
-        return self.policy.caller(account, CallerChannel.TOKEN)
+        return self.policy.caller(
+            account, CallerChannel.TOKEN, scope=TokenScope.parse(token.scope), token=token.token_hash
+        )
+
+    async def identify_browser(self, secret: str | None) -> Caller | None:
+        """Identify the caller by the cookie of its session; None if there is none, or it is over."""
+        if secret is None:
+            return None
+        hashed, now = token_hash(secret), int(self.core.clock.now())
+        session = await self.core.read(lambda tx: browser_sessions.valid(tx, hashed, now=now))
+        account = None if session is None else await self._account(session.user)
+        if session is None or account is None or not account.is_number(session.uid):
+            return None
+        return self.policy.caller(account, CallerChannel.BROWSER)
+
+    async def _valid_token(self, own_hash: str, now: int) -> StoredToken | None:
+        """Return a token that is valid now. Those of nodes, which come by hundreds, are kept for a minute."""
+        token, until = self._node_tokens.get(own_hash, (None, 0))
+        if token is not None and now < min(until, token.expires):
+            return token
+        token = await self.core.read(lambda tx: user_records.valid_token(tx, own_hash, now=now))
+        if token is not None and token.scope:
+            if len(self._node_tokens) >= _MOST_KEPT_TOKENS:
+                self._node_tokens.clear()
+            self._node_tokens[own_hash] = token, now + _KEPT_SECONDS
+        return token
 
     async def ask(
         self,
@@ -86,26 +133,34 @@ class Dispatcher:
         *,
         request_id: str = "",
         behalf: UserAccount | None = None,
+        upload: AsyncIterator[bytes] | None = None,
+        content: bytes = b"",
     ) -> Any:
         """Run a verb for a caller who may use it; raise `OarlockError` otherwise. Return what `msgspec` can encode."""
+        context = RequestContext(
+            self.core, self.submissions, self.policy, verb.name, caller, request_id, behalf, payload,
+            upload=upload, content=content,
+        )  # fmt: skip
         try:
-            return await self._ask(caller, verb, payload, request_id, behalf)
+            return await self._ask(context, verb, payload)
         except OarlockError as error:
             await self._refused(caller, behalf, verb, payload, error)
             raise
 
-    async def _ask(
-        self, caller: Caller | None, verb: Verb, payload: Struct, request_id: str, behalf: UserAccount | None
-    ) -> Any:
+    async def _ask(self, context: RequestContext, verb: Verb, payload: Struct) -> Any:
+        caller, behalf = context.caller, context.behalf
         self._permit(caller, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
-        context = RequestContext(
-            self.core, self.submissions, self.policy, verb.name, caller, request_id, behalf, payload
-        )
         slots = self._admin_slots if caller is not None and caller.admin else self._slots
-        async with slots.slot(caller.name if caller else ""):
+        if verb.uploads:
+            slots = self._uploads
+        elif caller is not None and caller.scope is not None:
+            slots = self._scoped_slots  # by hundreds, all with tokens of one administrator
+        async with slots.slot(_budget(caller)):
             value = await verb.handle(context, payload)
+        if verb.name.startswith("tokens."):
+            self._node_tokens.clear()  # one that was revoked is worthless at once
         if isinstance(value, DeferredResponse):
             value = await value.finish()  # after the slot was released: others can use it meanwhile
         for part, why in context.refusals:
@@ -120,35 +175,47 @@ class Dispatcher:
 
         `parts` are the variable parts of its address.
         """
+        retry: dict[str, str] = {}
         try:
             value = await self._decode_and_ask(verb, request, parts)
+            if isinstance(value, FileDownload):
+                return await _download(value)
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
-            return Response(content, headers={"content-type": verb.media_type})
+            return _tagged(verb, request, content)
         except OarlockError as error:
             status, content = refusals.refusal(error)
+            retry = {"retry-after": str(error.retry_seconds)} if error.retry_seconds else {}
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
             status, content = refusals.failure(error, verb=verb.name)
-        headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
+        headers = retry | ({"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else {})
         return Response(content, status, media_type=JSON, headers=headers)
 
     async def connect(self, verb: Verb, request: Request, connection: Upgradable) -> Response | None:
-        """Hand a connection over to a session until that ends; return the response if it is not to be upgraded.
+        """Hand a connection over to a session, or to a desktop, until that ends.
 
-        A session holds none of the slots: it waits for people.
+        Return the response if it is not to be upgraded. It holds none of the slots: it waits for people, or for jobs.
+        Whoever has the key of a job needs no name: the session asks for the proof.
         """
+        is_node = verb.role is RequiredRole.NODES
+        by_key = request.headers.get("authorization") == KEY_SCHEME and not is_node
+        caller = None
         try:
-            caller = await self._identify(request)
-            self._permit(caller, verb, None)
-            if caller is None or self.core.stopping.is_set():
+            if not by_key:
+                caller = await self._identify(verb, request)
+                self._permit(caller, verb, None)
+            if self.core.stopping.is_set():
                 raise Stopping("The server is stopping.", hint="Ask again in a moment.")
         except OarlockError as error:
             status, content = refusals.refusal(error)
             return Response(content, status, media_type=JSON)
         upgraded = connection.upgrade()
         try:
-            refused = await self.core.serve_session(caller, upgraded)
+            if is_node and caller is not None:
+                refused = await self.core.serve_desktop(caller, upgraded)
+            else:
+                refused = await self.core.serve_session(caller, upgraded)
             if refused is not None:
                 await self._refused(caller, None, verb, None, refused)
         except Exception as error:  # noqa: BLE001  (as in `answer`)
@@ -157,22 +224,32 @@ class Dispatcher:
             await upgraded.close()
         return None
 
-    async def _identify(self, request: Request) -> Caller | None:
-        return await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+    async def _identify(self, verb: Verb, request: Request) -> Caller | None:
+        peer, authorization = request.scope["state"].get("peer"), request.headers.get("authorization")
+        if peer is not None or authorization is not None or verb.changes or verb.upgrades:
+            return await self.identify(peer, authorization)
+        # A browser that is signed in may read; what changes something comes as a form of a page.
+        if is_from_elsewhere(request.headers):
+            return None
+        return await self.identify_browser(session_secret(self.core.config, request.cookies))
 
     async def _decode_and_ask(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
         caller: Caller | None = None
         behalf: UserAccount | None = None
         try:
-            caller = await self._identify(request)
+            caller = await self._identify(verb, request)
             behalf = await self._behalf(verb, caller, request.headers.get("on-behalf-of"))
             self._permit(caller, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
             request_id = _request_id(verb, request.headers)
             payload = await self._read(verb, request, caller) if verb.in_body else _in_address(verb, request, parts)
+            content = await self._bytes(verb, request, caller) if verb.raw else b""
         except OarlockError as error:
             await self._refused(caller, behalf, verb, None, error)
             raise
-        return await self.ask(caller, verb, payload, request_id=request_id, behalf=behalf)
+        upload = _received(request) if verb.uploads else None
+        return await self.ask(
+            caller, verb, payload, request_id=request_id, behalf=behalf, upload=upload, content=content
+        )
 
     async def _refused(
         self, caller: Caller | None, behalf: UserAccount | None, verb: Verb, payload: Struct | None, error: OarlockError
@@ -187,11 +264,14 @@ class Dispatcher:
     async def _read(self, verb: Verb, request: Request, caller: Caller | None) -> Struct:
         if request.scope["query_string"]:
             raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
+        return decode.body(await self._bytes(verb, request, caller), verb.request)
+
+    async def _bytes(self, verb: Verb, request: Request, caller: Caller | None) -> bytes:
         length = request.headers.get("content-length", "")
         if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > decode.LARGEST_BODY):
-            async with self._large.slot(caller.name if caller else ""):
-                return decode.body(await _body(request, verb.largest_body), verb.request)
-        return decode.body(await _body(request, decode.LARGEST_BODY), verb.request)
+            async with self._large.slot(_budget(caller)):
+                return await _body(request, verb.largest_body)
+        return await _body(request, min(decode.LARGEST_BODY, verb.largest_body))
 
     async def _behalf(self, verb: Verb, caller: Caller | None, name: str | None) -> UserAccount | None:
         if name is None:
@@ -220,6 +300,46 @@ class Dispatcher:
             raise NotSignedIn("The system does not say who you are: its list of users does not answer.") from None
 
 
+def _tagged(verb: Verb, request: Request, content: bytes) -> Response:
+    """Return a response; where the client has the same already, only that it does."""
+    headers = {"content-type": verb.media_type}
+    if verb.method != "GET" or len(content) > _LONGEST_TAGGED:
+        return Response(content, verb.status, headers=headers)
+    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    headers |= {"etag": tag, "cache-control": "private, no-cache"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, verb.status, headers=headers)
+
+
+async def _download(download: FileDownload) -> Response:
+    """Return a response that sends a file piece by piece. It is opened at once: nobody can replace it meanwhile."""
+    path = Path(download.path)
+    file = await asyncio.to_thread(path.open, "rb")
+    length = await asyncio.to_thread(lambda: os.fstat(file.fileno()).st_size)
+    if download.temporary:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+    headers = {
+        "content-type": download.media_type,
+        "content-length": str(length),
+        "content-disposition": f'attachment; filename="{download.name}"',
+    }
+    return StreamingResponse(_pieces(file), headers=headers)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
+
+
+def _budget(caller: Caller | None) -> str:
+    """Return on whose budget a request is served: a user's, or that of what a token is good for."""
+    if caller is None:
+        return ""
+    return caller.name if caller.scope is None else str(caller.scope)
+
+
 def _in_address(verb: Verb, request: Request, parts: Mapping[str, str]) -> Struct:
     return decode.query(request.scope["query_string"].decode("latin-1"), parts, verb.request)
 
@@ -240,6 +360,25 @@ async def _body(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
+async def _received(request: Request) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body that is a file; who sends almost nothing for long is refused."""
+    pieces, clock = aiter(request.stream()), asyncio.get_running_loop().time
+    left, size = _BODY_SECONDS, 0
+    while True:
+        began = clock()
+        try:
+            async with asyncio.timeout(left):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            raise BadRequest(f"Less than {_LEAST_UPLOAD} bytes of the file came in {_BODY_SECONDS:g} s.") from None
+        if piece is None:
+            return
+        left, size = left - (clock() - began), size + len(piece)
+        yield piece
+        if size >= _LEAST_UPLOAD:
+            left, size = _BODY_SECONDS, 0
+
+
 def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
     """Return the request id of a change, which is done once however often it is sent."""
     if not verb.changes:
@@ -256,4 +395,5 @@ def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
 def _token_hash(authorization: str) -> str:
     """Return the hash of the token in this header; an empty one, which matches nothing, for anything else."""
     scheme, _, token = authorization.partition(" ")
-    return token_hash(token.strip()) if scheme.lower() == "bearer" else ""
+    # `Token` is what pushers of scripts for other portals say.
+    return token_hash(token.strip()) if scheme.lower() in {"bearer", "token"} else ""

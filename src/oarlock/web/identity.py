@@ -24,6 +24,7 @@ class CallerChannel(StrEnum):
 
     SOCKET = "socket"  # the kernel says who it is
     TOKEN = "token"  # noqa: S105  (the name of a channel)
+    BROWSER = "browser"  # the cookie of a session
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,55 @@ class UserAccount:
         return uid is None or uid == self.uid
 
 
+_SCRIPTS = "/scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScope:
+    """The one thing that a token is good for: a node, or the scripts of jobs. `cluster`: of which, if not of ours."""
+
+    node: str = ""
+    cluster: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "TokenScope | None":
+        """Read what is stored with a token; None for one that is as good as its user."""
+        thing, _, cluster = text.partition("@")
+        return cls("" if thing == _SCRIPTS else thing, cluster) if text else None
+
+    def __str__(self) -> str:
+        return (self.node or _SCRIPTS) + (f"@{self.cluster}" if self.cluster else "")
+
+    @property
+    def words(self) -> str:
+        """What it is good for, in words."""
+        what = f"the node {self.node}" if self.node else "scripts of jobs"
+        return what + (f" of the cluster {self.cluster}" if self.cluster else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An identified caller, and whether it is an administrator."""
+    """An identified caller, and whether it is an administrator.
+
+    `scope`: it showed a token that is good for that and nothing else; the account is that of the administrator who
+    made it. `token`: the hash of its token.
+    """
 
     account: UserAccount
     channel: CallerChannel
     admin: bool = False
+    scope: "TokenScope | None" = None
+    token: str = ""
 
     @property
     def name(self) -> str:
         """The user's name."""
         return self.account.name
+
+    def owner_shown(self, user: str, uid: int | None) -> str:
+        """Return whose something is, for a refusal: an earlier account of the caller's own name is another one."""
+        is_namesake = user == self.name and not self.account.is_number(uid)
+        return f"another {user}" if is_namesake and not self.admin else user
 
     def owns(self, user: str, uid: int | None) -> bool:
         """Return whether a job of this user name and uid belongs to the caller."""

@@ -9,7 +9,9 @@ from typing import Self
 from oarlock.config import Config
 from oarlock.job.admission.parse import allow
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
-from oarlock.web.identity import Caller, CallerChannel, UserAccount
+from oarlock.settings.kinds import JobVisibility
+from oarlock.store.queries.job_pages import JobSight
+from oarlock.web.identity import Caller, CallerChannel, TokenScope, UserAccount
 
 SUSPEND = "jobs.suspend"
 
@@ -19,11 +21,14 @@ class RequiredRole(Enum):
 
     ANYBODY = "anybody, even without a name"
     READERS = "every user; also without a name, where the site does not want one (METRICS_NEED_TOKEN)"
+    VIEWERS = "every user; also without a name, where the site shows its overview to everybody (PORTAL_PUBLIC)"
     USERS = "every user"
     SUBMITTERS = "users who may run jobs"
     OWNERS = "the owner of what is asked for, and administrators"
     ADMINS = "administrators"
     AT_SOCKET = "every user, but only on the socket, where the kernel says who it is"
+    NODES = "a node, with a token that was made for it (`oarlock token add --node`)"
+    SCRIPTS = "whoever has a token that was made for scripts of jobs (`oarlock token add --scripts`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,11 @@ class AccessPolicy:
         own = pwd.getpwuid(uid).pw_name
         return cls(config, frozenset(config.admins or ("root", own)), only=own if uid else None)
 
-    def caller(self, account: UserAccount, channel: CallerChannel) -> Caller:
-        """Return the caller for an account: whether it is an administrator here."""
-        return Caller(account, channel, admin=account.name in self.admins)
+    def caller(
+        self, account: UserAccount, channel: CallerChannel, *, scope: TokenScope | None = None, token: str = ""
+    ) -> Caller:
+        """Return the caller for an account: whether it is an administrator here. `scope`: that of its token."""
+        return Caller(account, channel, admin=account.name in self.admins, scope=scope, token=token)
 
     def can(self, caller: Caller | None, permission: Permission, owner: str | None = None) -> OarlockError | None:
         """Return the refusal if a caller does not have a permission; None if it is allowed.
@@ -60,12 +67,7 @@ class AccessPolicy:
         """
         if permission.role is RequiredRole.ANYBODY:
             return None
-        if (
-            caller is None
-            and permission.role is RequiredRole.READERS
-            and self.only is None
-            and not self.config.metrics_need_token
-        ):
+        if caller is None and self.only is None and self._is_public(permission):
             return None
         if caller is None:
             return NotSignedIn(
@@ -76,7 +78,24 @@ class AccessPolicy:
             return Forbidden(f"This server is run by {self.only} and serves nobody else.", hint="Use the site's own.")
         return self._refusal(caller, permission, owner)
 
+    def sight(self, caller: Caller | None) -> JobSight | None:
+        """Return whose jobs a caller sees; None: everybody's."""
+        visibility = self.config.job_visibility
+        if visibility is JobVisibility.ALL or (caller is not None and caller.admin):
+            return None
+        if caller is None:
+            return JobSight("")
+        return JobSight(caller.name, caller.account.groups if visibility is JobVisibility.PROJECT else ())
+
+    def _is_public(self, permission: Permission) -> bool:
+        """Return whether the site allows a permission to callers without a name."""
+        if permission.role is RequiredRole.READERS:
+            return not self.config.metrics_need_token and self.config.job_visibility is JobVisibility.ALL
+        return permission.role is RequiredRole.VIEWERS and self.config.portal_public
+
     def _refusal(self, caller: Caller, permission: Permission, owner: str | None) -> OarlockError | None:
+        if caller.scope is not None or permission.role in _SCOPED:
+            return _scope_refusal(caller, permission)
         match permission.role:
             case RequiredRole.ADMINS if not caller.admin and permission.name == SUSPEND:
                 return Forbidden(
@@ -115,3 +134,26 @@ class AccessPolicy:
         except OarlockError as refusal:
             return refusal
         return None
+
+
+_SCOPED = {
+    RequiredRole.NODES: ("Only a node may do this, with a token that was made for it.", "--node NAME"),
+    RequiredRole.SCRIPTS: ("Only who has a token that was made for scripts may do this.", "--scripts"),
+}
+
+
+def _scope_refusal(caller: Caller, permission: Permission) -> OarlockError | None:
+    """Return the refusal of what only tokens of a scope open, or of what such a token is used for besides."""
+    scope = caller.scope
+    if scope is None:
+        sentence, option = _SCOPED[permission.role]
+        return Forbidden(sentence, hint=f"An administrator makes one: `oarlock token add {option}`.")
+    if permission.role is not (RequiredRole.NODES if scope.node else RequiredRole.SCRIPTS):
+        return Forbidden(f"This token is good for {scope.words} and nothing else.", hint="Use one of your own.")
+    if not caller.admin:
+        option = "--node NAME" if scope.node else "--scripts"
+        return Forbidden(
+            f"The token for {scope.words} was made by {caller.name}, who is no longer an administrator.",
+            hint=f"An administrator makes another: `oarlock token add {option}`.",
+        )
+    return None

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError, SyntaxRefused
-from oarlock.model.submission_errors import ParameterFileNeeded
+from oarlock.model.submission_errors import ParameterFileNeeded, StageInNeeded
 from oarlock.store.queries.user_records import AuditEntry
 from oarlock.web.registry import Verb
 
@@ -103,15 +103,21 @@ def refusal(error: OarlockError) -> tuple[int, bytes]:
     content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
     if isinstance(error, SyntaxRefused):
         content |= {"text": error.text, "at": error.at}
-    elif isinstance(error, ParameterFileNeeded):
+    elif isinstance(error, ParameterFileNeeded | StageInNeeded):
         content["text"] = error.path
     return error.http_status, msgspec.json.encode(content)
 
 
-def failure(error: BaseException, *, verb: str) -> tuple[int, bytes]:
-    """Return the status and the body for an internal error; its number leads to the traceback in the log."""
+def log_failure(error: BaseException, *, verb: str) -> str:
+    """Log an internal error; return the number that leads to its traceback."""
     number = secrets.token_hex(4)
     log.error("request failed", exc_info=error, extra={"verb": verb, "reference": number})
+    return number
+
+
+def failure(error: BaseException, *, verb: str) -> tuple[int, bytes]:
+    """Return the status and the body for an internal error; its number leads to the traceback in the log."""
+    number = log_failure(error, verb=verb)
     content = {
         "error": f"Something went wrong in the server (reference {number}).",
         "hint": "Its log says more under that number.",

@@ -23,7 +23,8 @@ class Verb(Permission):
 
     What it is asked with stands in the body of a POST, else in the address. `changes`: it needs a request id, and is
     refused while the server stops. `behalf`: administrators may use it in the name of somebody else. `upgrades`: its
-    connection is handed over to a session.
+    connection is handed over to a session, or to a desktop. `uploads`: its body is a file; what it is asked with stands
+    in the address. `raw`: its body are bytes, which the handler gets whole. `status` is that of an answer.
     """
 
     method: str
@@ -35,13 +36,16 @@ class Verb(Permission):
     changes: bool = False
     behalf: bool = False
     upgrades: bool = False
+    uploads: bool = False
+    raw: bool = False
+    status: int = 200
     largest_body: int = LARGEST_BODY
     media_type: str = JSON
 
     @property
     def in_body(self) -> bool:
         """Whether what it is asked with comes as a body."""
-        return self.method == "POST"
+        return self.method in {"POST", "PUT"} and not (self.uploads or self.raw)
 
 
 VERBS: dict[str, Verb] = {}

@@ -8,25 +8,28 @@ from functools import partial
 from msgspec.structs import replace
 
 from oarlock.config import Config
-from oarlock.job.admission import admit, frontend, submit, warnings
+from oarlock.job.admission import admit, frontend, stored_rules, submit, warnings
 from oarlock.job.admission.admit import RunPythonRule
 from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.payload import SubmissionPayload
+from oarlock.job.admission.private_key import ImportedKey, parse_key
 from oarlock.job.admission.rules import RuleSet, RuleSetCache
 from oarlock.lang.rules import RuleContext
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import Job
 from oarlock.model.job_type import parse_types
 from oarlock.model.submission import Submission
-from oarlock.model.submission_errors import CountsChanged, JobKeyNotYet, RuleFailed
+from oarlock.model.submission_errors import BadJobKey, CountsChanged, RuleFailed
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import new_jobs
+from oarlock.store.queries.job_keys import JobKey
 from oarlock.store.queries.new_jobs import NewJob
 from oarlock.web.concurrency import Batcher, KeyedLocks
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import UserAccount
 
 _LONG_REQUEST = 4096  # characters of resources asked for
+_GENERATED = "Generate a job key..."
 _TRIES = 20  # how often the rules look again at a submission whose counts change all the time
 
 
@@ -66,6 +69,7 @@ class SubmissionService:
         self._existing = ClusterResourcesCache(core.config.scheduler_resource_order)
         self._rulebook = RuleSetCache(core.config.admission_rules_dir, core.config.admission_perl_rules)
         self._inputs_of: Batcher[Submission, AdmissionInputs] = Batcher(self._read_inputs_batch)
+        self._unused_perl: tuple[int, ...] = ()  # rows that were switched off last
         self._one_by_one = KeyedLocks()
         self._slices = asyncio.Lock()
         self._removals: set[asyncio.Future[None]] = set()
@@ -92,6 +96,7 @@ class SubmissionService:
         self, body: SubmissionPayload, account: UserAccount, request_id: str, *, tries: int = 1
     ) -> AcceptedSubmission:
         try:
+            key = await self._imported(body, account)
             admission = await self._admitted(body, account, self._now)
         except OarlockError:
             # Rules count the jobs that the same request has made already, and may not want more of them.
@@ -101,8 +106,7 @@ class SubmissionService:
             return AcceptedSubmission(done.first, done.ids, is_repeated=True)
         admission = replace(admission, request_id=request_id)
         try:
-            large = submit.is_large(admission.admitted.submission)
-            done = await (self._store_large(admission) if large else self._store(admission))
+            done = await self._store_with(key, admission)
             notes = admission.admitted.submission.notes
             return AcceptedSubmission(done.first, done.ids, admission.admitted.messages, notes, done.is_repeated)
         except CountsChanged:
@@ -110,9 +114,28 @@ class SubmissionService:
                 raise
         return await self._admit_and_store(body, account, request_id, tries=tries - 1)
 
+    async def _imported(self, body: SubmissionPayload, account: UserAccount) -> ImportedKey | None:
+        """Parse the key that was brought, in a thread: the first one loads a library."""
+        text, public = body.import_key, body.public_key
+        if text is None and public is not None:
+            raise BadJobKey(
+                "A public key alone is of no use to a job.", hint="Give the private key; its public half follows."
+            )
+        return None if text is None else await self._core.compute(lambda: parse_key(text, public), user=account.name)
+
+    async def _store_with(self, key: ImportedKey | None, admission: submit.AdmittedSubmission) -> submit.StoredJobs:
+        """Store an admitted submission; the key that was brought for it first: no job is without its key."""
+        large = submit.is_large(admission.admitted.submission)
+        if key is None:
+            return await (self._store_large(admission) if large else self._store(admission))
+        admission = replace(admission, job_key=JobKey(key.fingerprint, key.public, is_imported=True))
+        async with self._core.keys.holding(key):
+            return await (self._store_large(admission) if large else self._store(admission))
+
     async def try_out(self, body: SubmissionPayload, account: UserAccount) -> tuple[NewJob, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
         now = self._now
+        await self._imported(body, account)
         admitted = (await self._admitted(body, account, now)).admitted
 
         def describe(tx: Tx) -> NewJob:
@@ -129,7 +152,7 @@ class SubmissionService:
                 lambda tx: submit.resubmission(tx, number, user=account.name, uid=account.uid, groups=account.groups)
             )
             warnings.refuse_beside_resubmit(body)
-            return again
+            return replace(again, submitted_from=body.submitted_from or again.submitted_from)
 
         def read() -> Submission:
             return submit.read(
@@ -151,11 +174,14 @@ class SubmissionService:
             else:
                 admitted = await admitting()
             frontend.check(admitted.submission, self._config)
+            messages = warnings.warnings(admitted.submission, self._config)
+            key = None
             if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
-                raise JobKeyNotYet
-            if messages := warnings.warnings(admitted.submission, self._config):
+                key = JobKey()
+                messages += () if body.import_key else (_GENERATED,)
+            if messages:
                 admitted = replace(admitted, messages=admitted.messages + messages)
-            return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context))
+            return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context), job_key=key)
         except RuleFailed as failure:
             problem = failure
         await self._core.write(lambda tx: admit.note_failure(tx, problem, user=account.name, now=now))
@@ -163,10 +189,19 @@ class SubmissionService:
 
     async def _read_inputs_batch(self, submissions: Sequence[Submission]) -> list[AdmissionInputs | Exception]:
         now = self._now
-        return await self._core.read(lambda tx: self._inputs(tx, submissions, now))
+        inputs, unused_perl = await self._core.read(lambda tx: self._inputs(tx, submissions, now))
+        if unused_perl and unused_perl != self._unused_perl:  # somebody put Perl into the table while the server runs
+            self._unused_perl = unused_perl
+            await self._core.write(lambda tx: stored_rules.disable_perl(tx, now=now))
+        return inputs
 
-    def _inputs(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[AdmissionInputs | Exception]:
-        """Read what rules ask about: the same for all jobs of a user, but for reservations and those in containers."""
+    def _inputs(
+        self, tx: Tx, submissions: Sequence[Submission], now: int
+    ) -> tuple[list[AdmissionInputs | Exception], tuple[int, ...]]:
+        """Read what rules ask about, and which rows of Perl have to be switched off.
+
+        It is the same for all jobs of a user, but for reservations and those in containers.
+        """
         book, cluster = self._rulebook.now(tx, now=now), self._existing.now(tx)
         by_key: dict[tuple[object, ...], AdmissionInputs] = {}
         answers: list[AdmissionInputs | Exception] = []
@@ -175,7 +210,7 @@ class SubmissionService:
             if key not in by_key:
                 by_key[key] = AdmissionInputs(book, admit.context(tx, submission, book, cluster, self._config))
             answers.append(by_key[key])
-        return answers
+        return answers, book.unused_perl
 
     async def _store_large(self, admission: submit.AdmittedSubmission) -> submit.StoredJobs:
         """Store a large array in slices, one slice of all arrays at a time; what fails leaves nothing behind."""

@@ -106,10 +106,14 @@ Hopeless = Mapping[int, str]
 
 def job_lines(tx: Tx, which: JobFilter, hopeless: Hopeless) -> list[JobLine]:
     """Return jobs as lists show them, oldest first; one more than `MOST_LISTED` means that there are too many."""
-    lines = listing.rows(tx, which, most=MOST_LISTED + 1)
+    return as_lines(listing.rows(tx, which, most=MOST_LISTED + 1), hopeless)
+
+
+def as_lines(rows: list[JobRow], hopeless: Hopeless) -> list[JobLine]:
+    """Return rows as lists show them."""
     if hopeless:
-        lines = [line._replace(message=_message(line.id, line.state, line.message, hopeless)) for line in lines]
-    return [JobLine(*line[:-1], predicted(line)) for line in lines]
+        rows = [row._replace(message=_message(row.id, row.state, row.message, hopeless)) for row in rows]
+    return [JobLine(*row[:-1], predicted(row)) for row in rows]
 
 
 def _message(number: int, state: str, message: str, hopeless: Hopeless) -> str:

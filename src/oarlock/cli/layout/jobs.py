@@ -1,4 +1,4 @@
-"""Jobs as `oarstat` prints them: a table, everything about one, or bars between two dates."""
+"""Jobs as `oarstat` prints them: a table, everything about one, bars between two dates; what jobs and users used."""
 
 from __future__ import annotations
 
@@ -108,16 +108,28 @@ _GANTT = (
 )  # fmt: skip
 
 
+_AWAY = (
+    ("Node", 16, "%-16s"), ("State", 9, "%-9s"), ("Start", 19, "%-19s"), ("End", 19, "%-19s"),
+    ("Resources", 20, "%s"),
+)  # fmt: skip
+
+
 def gantt_data(answer: Any) -> dict[str, Any]:
     """Return everything by number and under the names that programs expect here: those of OAR's tables."""
     addresses = {resource["resource_id"]: resource["network_address"] for resource in answer["resources"]}
     return {
         "jobs": {str(job["Job_Id"]): _bar(job, addresses) for job in answer["jobs"]},
         "resources": {str(resource["resource_id"]): resource for resource in answer["resources"]},
-        "dead_resources": {
-            str(resource["resource_id"]): resource for resource in answer["resources"] if resource["state"] == "Dead"
-        },
+        "dead_resources": _away(answer["states"]),
     }
+
+
+def _away(states: list[Any]) -> dict[str, list[list[Any]]]:
+    """Return when each resource was not Alive, by number and in OAR's form: start, stop and state."""
+    away: dict[str, list[list[Any]]] = {}
+    for bar in states:
+        away.setdefault(str(bar["resource_id"]), []).append([bar["startTime"], bar["stopTime"], bar["state"]])
+    return away
 
 
 def _bar(job: Any, addresses: dict[int, str]) -> dict[str, Any]:
@@ -143,12 +155,18 @@ def _bar(job: Any, addresses: dict[int, str]) -> dict[str, Any]:
 
 
 def gantt_table(answer: Any) -> list[str]:
-    """Lay out the jobs by their start, then the resources that cannot be used."""
+    """Lay out the jobs by their start, then when resources could not be used, those of a node together."""
     jobs = sorted(answer["jobs"], key=lambda job: (job["startTime"], job["Job_Id"]))
-    away = [resource for resource in answer["resources"] if resource["state"] != "Alive"]
+    addresses = {resource["resource_id"]: resource["network_address"] for resource in answer["resources"]}
+    away: dict[tuple[object, ...], list[str]] = {}
+    for bar in answer["states"]:
+        node = addresses.get(bar["resource_id"]) or "-"
+        key = node, bar["state"], date(bar["startTime"]), date(bar["stopTime"])
+        away.setdefault(key, []).append(str(bar["resource_id"]))
+    states = [(*key, ",".join(numbers)) for key, numbers in away.items()]
     return [
         *table(_GANTT, [_gantt_row(job) for job in jobs]),
-        *(f"{r['network_address']} {r['resource_id']} : {r['state']}" for r in away),
+        *(table(_AWAY, states) if states else []),
     ]
 
 
@@ -217,3 +235,58 @@ def _columns(job: Any, now: int) -> tuple[str, str, str, str]:
     start = job["startTime"] or now
     ran = max(0, (job["stopTime"] or now) - start)
     return state_letter(job["state"]), job["owner"], duration(ran), job["message"] or ""
+
+
+DAY = 86400
+
+_COLUMNS = (
+    ("User", 10, "%-10s"), ("First window starts", 20, "%-20s"), ("Last window ends", 20, "%-20s"),
+    ("Asked (seconds)", 16, "%16s"), ("Used (seconds)", 16, "%16s"),
+)  # fmt: skip
+
+
+def sums_by_user(rows: list[Any]) -> dict[str, dict[str, Any]]:
+    """Sum the windows of each user: first start, last end, resource-seconds asked for and used."""
+    users: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        start, stop = row["window_start"], row["window_stop"]
+        sums = users.setdefault(row["user"], {"begin": start, "end": stop, "asked": 0, "used": 0})
+        sums["begin"], sums["end"] = min(sums["begin"], start), max(sums["end"], stop)
+        sums[row["type"].lower()] += row["consumption"]
+    return dict(sorted(users.items()))
+
+
+def user_table(users: dict[str, dict[str, Any]]) -> list[str]:
+    """Lay out the sums; the heads stand four columns to the right of what they head, as in OAR."""
+    rows = [(user, date(sums["begin"]), date(sums["end"]), sums["asked"], sums["used"]) for user, sums in users.items()]
+    return table(_COLUMNS, rows, indent="    ")
+
+
+def sums_by_project(answer: Any) -> dict[str, Any]:
+    """Sum the windows of one user by project, each with its karma."""
+    projects: dict[str, dict[str, Any]] = {}
+    for row in answer["rows"]:
+        sums = projects.setdefault(row["project"], {"asked": 0, "used": 0, "karma": answer["karma"][row["project"]]})
+        sums[row["type"].lower()] += row["consumption"]
+    return {"projects": dict(sorted(projects.items()))}
+
+
+def user_details(user: str, sums: Any) -> list[str]:
+    """Lay out what one user asked for and used, in all and by project; nothing where there is nothing."""
+    if sums is None:
+        return []
+    lines = [
+        f"User {user}",
+        f"    First window starts : {date(sums['begin'])}",
+        f"    Last window ends    : {date(sums['end'])}",
+        f"    Asked (seconds)     : {sums['asked']} ({duration(sums['asked'])})",
+        f"    Used (seconds)      : {sums['used']} ({duration(sums['used'])})",
+    ]
+    for project, own in sums["projects"].items():
+        lines += [
+            f"Project {project}",
+            f"    Asked (seconds)     : {own['asked']} ({duration(own['asked'])})",
+            f"    Used (seconds)      : {own['used']} ({duration(own['used'])})",
+            f"    Karma               : {own['karma']:.3f}",
+        ]
+    return lines

@@ -28,6 +28,13 @@ def duration(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
+def energy(joules: float) -> str:
+    """Write an amount of energy in the unit in which it has few digits."""
+    if joules >= 360_000:
+        return f"{joules / 3_600_000:.2f} kWh"
+    return f"{joules / 3600:.1f} Wh" if joules >= 3600 else f"{joules:.0f} J"
+
+
 def walltime(seconds: int) -> str:
     """Write a duration as requests have it: `0:10:0`."""
     return f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"

@@ -1,13 +1,12 @@
-"""What jobs and users used: a block a job, every number with what it is a part of; sums of accounting rows."""
+"""What jobs held and used, as people read it: every number beside what it is a part of."""
 
 from __future__ import annotations
 
-from oarlock.cli.layout.readable import date, duration, table
+from oarlock.cli.layout.readable import duration, energy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
 
 _STEP = 1024
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -35,15 +34,50 @@ def _head(used: Any) -> str:
 
 def _rows(used: Any) -> list[tuple[str, str]]:
     limit, seconds = used["memory_limit_bytes"], used["seconds"]
-    # At its end a job holds no memory any more, only its highest marks are left.
-    now = [] if used["final"] else [("Own memory", "memory_own_bytes"), ("Page cache", "memory_cache_bytes")]
-    peaks = [("Own memory, highest", "memory_own_peak_bytes"), ("With cache, highest", "memory_peak_bytes")]
+    # At its end a job holds no memory any more, only its means and highest marks are left.
+    word, of = (", mean", "_mean") if used["final"] else ("", "")
+    memory = [
+        (f"Own memory{word}", f"memory_own{of}_bytes"),
+        ("Own memory, highest", "memory_own_peak_bytes"),
+        (f"Page cache{word}", f"memory_cache{of}_bytes"),
+        ("With cache, highest", "memory_peak_bytes"),
+    ]
     return [
         ("CPU", _cores(used)),
-        *((name, _part(used[field], limit)) for name, field in [*now, *peaks]),
+        *((name, _part(used[field], limit)) for name, field in memory),
+        *([("GPUs", _gpus(used))] if used["gpus"] else []),
+        ("Time", _time(used)),
         ("Read", _rate(used["read_bytes"], seconds)),
         ("Written", _rate(used["written_bytes"], seconds)),
+        *([] if used["energy_joules"] is None else [("Energy", _energy(used))]),
+        ("Samples", _samples(used)),
     ]
+
+
+def _gpus(used: Any) -> str:
+    busy, held = used["gpu_busy_seconds"], used["gpu_seconds"]
+    share = f", {_percent(busy, held)} busy" if held and busy is not None else ""
+    return f"{used['gpus']} GPU{'s' if used['gpus'] != 1 else ''}{share}"
+
+
+def _time(used: Any) -> str:
+    if used["seconds"] is None:
+        return _UNKNOWN
+    ran, walltime = duration(round(used["seconds"])), used["walltime"]
+    return f"{ran} of {duration(walltime)}, {_percent(used['seconds'], walltime)}" if walltime else ran
+
+
+def _energy(used: Any) -> str:
+    methods, coverage = ", ".join(used["energy_methods"]), used["energy_coverage"]
+    measured = "" if coverage is None else f", {_percent(coverage, 1)} of the time"
+    return f"{energy(used['energy_joules'])} ({methods}{measured})" if methods else energy(used["energy_joules"])
+
+
+def _samples(used: Any) -> str:
+    if not used["samples"]:
+        return "none"
+    covered = "" if used["coverage"] is None else f", {_percent(used['coverage'], 1)} of the time"
+    return f"{used['samples']}{covered}"
 
 
 def _cores(used: Any) -> str:
@@ -81,58 +115,3 @@ def size(count: int | None) -> str:
     while value >= _STEP and unit < len(_UNITS) - 1:
         value, unit = value / _STEP, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} B"
-
-
-DAY = 86400
-
-_COLUMNS = (
-    ("User", 10, "%-10s"), ("First window starts", 20, "%-20s"), ("Last window ends", 20, "%-20s"),
-    ("Asked (seconds)", 16, "%16s"), ("Used (seconds)", 16, "%16s"),
-)  # fmt: skip
-
-
-def sums_by_user(rows: list[Any]) -> dict[str, dict[str, Any]]:
-    """Sum the windows of each user: first start, last end, resource-seconds asked for and used."""
-    users: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        start, stop = row["window_start"], row["window_stop"]
-        sums = users.setdefault(row["user"], {"begin": start, "end": stop, "asked": 0, "used": 0})
-        sums["begin"], sums["end"] = min(sums["begin"], start), max(sums["end"], stop)
-        sums[row["type"].lower()] += row["consumption"]
-    return dict(sorted(users.items()))
-
-
-def user_table(users: dict[str, dict[str, Any]]) -> list[str]:
-    """Lay out the sums; the heads stand four columns to the right of what they head, as in OAR."""
-    rows = [(user, date(sums["begin"]), date(sums["end"]), sums["asked"], sums["used"]) for user, sums in users.items()]
-    return table(_COLUMNS, rows, indent="    ")
-
-
-def sums_by_project(answer: Any) -> dict[str, Any]:
-    """Sum the windows of one user by project, each with its karma."""
-    projects: dict[str, dict[str, Any]] = {}
-    for row in answer["rows"]:
-        sums = projects.setdefault(row["project"], {"asked": 0, "used": 0, "karma": answer["karma"][row["project"]]})
-        sums[row["type"].lower()] += row["consumption"]
-    return {"projects": dict(sorted(projects.items()))}
-
-
-def user_details(user: str, sums: Any) -> list[str]:
-    """Lay out what one user asked for and used, in all and by project; nothing where there is nothing."""
-    if sums is None:
-        return []
-    lines = [
-        f"User {user}",
-        f"    First window starts : {date(sums['begin'])}",
-        f"    Last window ends    : {date(sums['end'])}",
-        f"    Asked (seconds)     : {sums['asked']} ({duration(sums['asked'])})",
-        f"    Used (seconds)      : {sums['used']} ({duration(sums['used'])})",
-    ]
-    for project, own in sums["projects"].items():
-        lines += [
-            f"Project {project}",
-            f"    Asked (seconds)     : {own['asked']} ({duration(own['asked'])})",
-            f"    Used (seconds)      : {own['used']} ({duration(own['used'])})",
-            f"    Karma               : {own['karma']:.3f}",
-        ]
-    return lines

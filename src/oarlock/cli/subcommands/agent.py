@@ -9,6 +9,12 @@ from typing import Any
 NOT_OPTIONS = {"run", "config", "action", "verbose", "enable_perfhw", "enable_rapl", "enable_temperature"}
 
 
+_CHANGE = (
+    "Change a running agent; what is not given stays as it is. When the jobs that are there now are over, the agent "
+    "measures again as it was started; on a node without jobs, when those that come next are over."
+)
+
+
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to those of `oarlock`."""
     parser = commands.add_parser(
@@ -26,11 +32,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--config", metavar="FILE", type=Path,
                         help="options in TOML: [agent], or Alumet's [plugins.oar]; the command line wins")  # fmt: skip
     parser.add_argument("--control", metavar="PATH", help="the socket of `oarlock agent set`; `none` for no socket")
+    _colmet(parser.add_argument_group("as Colmet"))
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     actions = parser.add_subparsers(dest="action", metavar="set|show", required=False)
     change = actions.add_parser("set", help="change a running agent", argument_default=argparse.SUPPRESS,
-                                description="Change a running agent; what is not given stays as it is.")  # fmt: skip
+                                description=_CHANGE)  # fmt: skip
     _changeable(change)
+    change.add_argument("--keep", action="store_true", help="do not go back; alone, keep what is in force")
     show = actions.add_parser("show", help="show the settings of a running agent", argument_default=argparse.SUPPRESS)
     for sub in (change, show):
         sub.add_argument("--control", metavar="PATH", help="the agent's socket")
@@ -100,12 +108,28 @@ def _outputs(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--listen", metavar="HOST:PORT", help="serve /metrics (127.0.0.1:9798), or `none`")
     group.add_argument("--tls-certificate", metavar="FILE", help="serve by TLS with this certificate")
     group.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
-    group.add_argument("--token-file", metavar="FILE", help="who scrapes must send what this file holds")
+    group.add_argument("--send", metavar="URL", help="send samples to `oarlock collect` or `oarlock serve` there")
+    group.add_argument("--token-file", metavar="FILE",
+                       help="with --send: this node's token; else what who scrapes must send")  # fmt: skip
+    group.add_argument("--node", metavar="NAME", help="with --send: this node's name (the host's)")
+    group.add_argument("--ca", metavar="FILE", help="with --send: the certificate of the server's authority")
+    group.add_argument("--scrape-token-file", metavar="FILE", help="who scrapes must send what this file holds")
     group.add_argument("--open-to-all", action="store_true", help="listen beyond this machine without TLS and token")
     group.add_argument("--json", metavar="FILE", help="write JSON lines; `-` is standard output")
     group.add_argument("--csv", metavar="FILE", help="write CSV; `-` is standard output")
     group.add_argument("--push", metavar="URL", help="push to a Prometheus push gateway")
     group.add_argument("--names-file", metavar="FILE", help="a family of names of the site's own")
+
+
+def _colmet(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--colmet", action="store_true",
+                       help="count no more than five events, as Colmet does: the first of --perfhw-list, and a line "
+                       "names the others; without it all are counted, in turns where the processor cannot count them "
+                       "at once, and scaled")  # fmt: skip
+    group.add_argument("--control-zmq", metavar="ADDRESS",
+                       help="understand messages of configure_colmet.py here (127.0.0.1:5557)")  # fmt: skip
+    group.add_argument("--control-keys", metavar="FILE",
+                       help="CURVE keys for --control-zmq; without them only this machine's own addresses")  # fmt: skip
 
 
 def _owners(group: "argparse._ArgumentGroup") -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from oarlock.cli.subcommands import demo_shell
 from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.errors import OarlockError
@@ -23,7 +24,7 @@ from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import SOCKET, serve_http
-from oarlock.settings.choices import NodeTransport
+from oarlock.settings.kinds import NodeTransport
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, events, jobs, new_jobs, properties, resources
 
@@ -108,6 +109,9 @@ async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable
         serving = asyncio.create_task(serve.run(core, serve_http))
         try:
             await _play(core, home, user, say)
+            if demo_shell.has_terminal():
+                place = demo_shell.ShellPlace(state / SOCKET, user, home, NODES[:2])
+                await asyncio.to_thread(demo_shell.show_shell if tour else demo_shell.give_shell, place, say)
             if not tour:
                 say(f"The server goes on until you press Ctrl-C; ask it with OARLOCK_SERVER={state / SOCKET} oarstat.")
                 with contextlib.suppress(asyncio.CancelledError):

@@ -11,8 +11,8 @@ from pathlib import Path
 from oarlock.cli.output import show_text
 from oarlock.config import Config, load
 from oarlock.job.admission.admit import admit
-from oarlock.job.admission.examples import NOW, plain_job, run_examples
 from oarlock.job.admission.rules import SHIPPED, RuleSet, RuleSource, sources, with_lists
+from oarlock.job.admission.stored_rules import NOW, plain_job, run_examples
 from oarlock.model.errors import DatabaseRefused, OarlockError
 from oarlock.model.submission_errors import BadRule, ExamplesFailed, RefusedByRule
 from oarlock.server.nodes import python_rules

@@ -3,8 +3,9 @@
 import argparse
 import gc
 import sys
-import time
 from pathlib import Path
+
+from oarlock.cli.layout.progress import ProgressBar
 
 _ABOUT = (
     "Replay jobs of the past under one or several policies and compare: waits, slowdowns, utilisation, fairness, how "
@@ -67,16 +68,15 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> None:
     """Replay, and tell what came of it."""
-    from oarlock.simulate import formats, report
+    from oarlock.simulate import report
     from oarlock.simulate.compare import Comparison, Perturbation
-    from oarlock.simulate.energy import PowerModel
     from oarlock.simulate.platform import parse
     from oarlock.simulate.replay import EventOrder
+    from oarlock.simulate.statistics import PowerModel
+    from oarlock.simulate.trace import FOREVER, read_trace
 
     _refuse_early(arguments)
-    trace = formats.read(
-        arguments.trace, since=_instant(arguments.since, 0), until=_instant(arguments.until, formats.FOREVER)
-    )
+    trace = read_trace(arguments.trace, since=_instant(arguments.since, 0), until=_instant(arguments.until, FOREVER))
     for reason, count in trace.skipped.items():
         unit = "line" if trace.resources is None else "job"
         print(f"oarlock: {count} {unit}{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
@@ -97,10 +97,10 @@ def run(arguments: argparse.Namespace) -> None:
         with arguments.csv.open("w", encoding="utf-8", newline="") as file:
             report.write_csv(results, file)
     if arguments.html:
-        from oarlock.simulate.page import page
+        from oarlock.simulate.report import page
 
         arguments.html.write_text(page(trace, comparison.site, results), encoding="utf-8")
-    sys.stdout.write(report.as_json(results) if arguments.json else "\n".join(report.table(results)) + "\n")
+    sys.stdout.write(report.as_json(results) if arguments.json else "\n".join(report.text_table(results)) + "\n")
 
 
 def _refuse_early(arguments: argparse.Namespace) -> None:
@@ -127,30 +127,3 @@ def _instant(text: str | None, otherwise: int) -> int:
         return instant(text, what="--since or --until")
     except RequestRefused as refused:
         raise TraceRefused(str(refused), hint=refused.hint) from refused
-
-
-class ProgressBar:
-    """A line on standard error that says how far a replay is; only on a terminal."""
-
-    _WIDTH = 30
-    _PERIOD = 0.2
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs, self._shown_at, self._wanted = jobs, 0.0, sys.stderr.isatty()
-
-    def __enter__(self) -> "ProgressBar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._wanted:
-            sys.stderr.write("\r\033[K")
-
-    def show(self, what: str, over: int) -> None:
-        """Print how many jobs of a replay are over."""
-        now = time.monotonic()
-        if not self._wanted or now - self._shown_at < self._PERIOD:
-            return
-        self._shown_at = now
-        done = self._WIDTH * over // self._jobs
-        sys.stderr.write(f"\r\033[K{'█' * done}{'░' * (self._WIDTH - done)} {100 * over // self._jobs:3} %  {what}")
-        sys.stderr.flush()

@@ -24,9 +24,11 @@ _ABOUT = (
 class _Tokens(Client):
     """The client, with the verbs of tokens."""
 
-    def add_token(self, name: str, days: int) -> str:
-        """Make a token."""
-        return str(self._change("POST", "/tokens", {"name": name, "days": days})["token"])
+    def add_token(self, arguments: argparse.Namespace, name: str) -> str:
+        """Make a token; with `node` or `scripts`, one that is good for that alone."""
+        about = {"name": name, "days": arguments.days}
+        about |= {key: value for key in ("node", "scripts", "cluster") if (value := getattr(arguments, key))}
+        return str(self._change("POST", "/tokens", about)["token"])
 
     def tokens(self) -> list[dict[str, Any]]:
         """List the tokens of the caller."""
@@ -44,7 +46,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("token", help="make, list and revoke tokens for the network", description=_ABOUT)
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     adding = verbs.add_parser("add", help="make a token and print it, this once")
-    adding.add_argument("name", metavar="NAME", help="a name for it, such as the machine that will use it")
+    adding.add_argument("name", metavar="NAME", nargs="?", help="a name for it, such as the machine that will use it")
+    adding.add_argument(
+        "--node", metavar="NODE", help="good for this node and nothing else; NAME is then the node's if it is left out"
+    )
+    adding.add_argument("--scripts", action="store_true", help="good for sending scripts of jobs and nothing else")
+    adding.add_argument(
+        "--cluster", metavar="CLUSTER", help="with --node or --scripts: of that cluster, not of the server's own"
+    )
     adding.add_argument("--days", metavar="N", type=int, default=30, help="for how long it is good (30; at most 366)")
     adding.add_argument("--save", action="store_true", help="write it where commands look for it, and do not print it")
     adding.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to a new file, and do not print it")
@@ -60,20 +69,34 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _add(arguments: argparse.Namespace) -> None:
+    name = _name(arguments)
     path = Path(token_file()) if arguments.save else arguments.output
     if path is None:
-        print(_Tokens(arguments.server).add_token(arguments.name, arguments.days))
+        print(_Tokens(arguments.server).add_token(arguments, name))
         return
     # The file comes first: a token that cannot be kept must not be made, since it is shown only once.
     early = path.with_name(f"{path.name}.new")
     _make_private_file(early, keep=None if arguments.save else path)
     try:
-        early.write_text(_Tokens(arguments.server).add_token(arguments.name, arguments.days) + "\n")
+        early.write_text(_Tokens(arguments.server).add_token(arguments, name) + "\n")
     except BaseException:
         early.unlink(missing_ok=True)
         raise
     early.replace(path)
-    show_text(f"The token `{arguments.name}` is in {path}, for {arguments.days} days.")
+    show_text(f"The token `{name}` is in {path}, for {arguments.days} days.")
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    """Return the name of a new token; one for a node is named after it, and never kept as the user's own."""
+    if (arguments.node is not None or arguments.scripts) and arguments.save:
+        raise RequestRefused(
+            "--save is for a token of your own.", kind="BadOption", hint="Write this one with -o FILE."
+        )
+    if arguments.name is None and arguments.scripts:
+        return f"scripts.{arguments.cluster}" if arguments.cluster else "scripts"
+    if arguments.name is None and arguments.node is None:
+        raise RequestRefused("The token needs a name.", kind="BadOption", hint="oarlock token add NAME")
+    return str(arguments.node.replace(":", ".")) if arguments.name is None else str(arguments.name)
 
 
 def _make_private_file(early: Path, *, keep: Path | None) -> None:
@@ -99,7 +122,13 @@ def _list(arguments: argparse.Namespace) -> None:
         show_text(f"You have no token. `oarlock token add NAME` makes one; ${TOKEN_VARIABLE} hands it to commands.")
     for token in [] if arguments.json else tokens:
         dates = f"made {readable.date(token['created'])}, good until {readable.date(token['expires'])}"
-        show_text(f"{token['name']:24} {dates}")
+        show_text(f"{token['name']:24} {dates}{_scope(token)}")
+
+
+def _scope(token: dict[str, Any]) -> str:
+    what = token["node"] or ("scripts" if token["scripts"] else "")
+    of_cluster = f" of {token['cluster']}" if token["cluster"] else ""
+    return f", only for {what}{of_cluster}" if what else ""
 
 
 def _revoke(arguments: argparse.Namespace) -> None:

@@ -243,7 +243,7 @@ def _parse_result(
         script=before.script,
         notes=before.notes,
         array=before.array,
-        import_key=before.import_key,
+        file_id=before.file_id,
         resubmit_of=before.resubmit_of,
         uid=before.uid,
         rule_where=tuple(

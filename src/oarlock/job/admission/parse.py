@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission import dates, script
-from oarlock.job.admission.payload import SubmissionPayload
-from oarlock.job.admission.size_limits import (
+from oarlock.job.admission.payload import (
     ARRAY_MEMBERS,
     COMMAND_BYTES,
     ENVIRONMENT_BYTES,
@@ -22,8 +21,10 @@ from oarlock.job.admission.size_limits import (
     MOST_TYPES,
     PARAMETER_BYTES,
     SCRIPT_BYTES,
-    bounded,
+    SubmissionPayload,
+    check_size,
 )
+from oarlock.job.admission.private_key import hide_keys
 from oarlock.lang import options, request
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import fits, short
@@ -51,6 +52,7 @@ _LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what 
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
+_LONGEST_ORIGIN = 255  # bytes, as the manual's column has
 _LONGEST_FILE_NAME = 255  # bytes, on every file system of Linux
 _WIDEST_NUMBER = 9_999_999_999
 T = TypeVar("T")
@@ -93,15 +95,20 @@ def read(
         stderr=_perhaps(options.path, payload.stderr),
         array=_array(payload.array),
         resubmit_of=payload.resubmit or 0,
-        use_key=payload.use_key or config.oarsub_force_job_key or payload.import_key is not None,
-        import_key=payload.import_key,
-        initial_request=options.command(payload.initial_request),
+        file_id=payload.file_id,
+        use_key=payload.use_key or config.oarsub_force_job_key or _brings_key(payload),
+        initial_request=hide_keys(options.command(payload.initial_request), payload.import_key),
+        submitted_from=options.command(payload.submitted_from),
         notes=notes,
     )
     _together(submission, many=payload.array is not None)
     check_outputs(submission)
-    bounded(submission)
+    check_size(submission)
     return submission
+
+
+def _brings_key(payload: SubmissionPayload) -> bool:
+    return payload.import_key is not None or payload.public_key is not None
 
 
 def check_outputs(submission: Submission) -> None:
@@ -151,6 +158,7 @@ def written(submission: Submission) -> dict[str, Any]:
         "stderr": submission.stderr,
         "use_key": submission.use_key,
         "initial_request": submission.initial_request,
+        "submitted_from": submission.submitted_from,
     }
 
 
@@ -174,8 +182,10 @@ def _types(texts: Sequence[str], now: int) -> tuple[str, ...]:
 def _bounded(payload: SubmissionPayload) -> None:
     fits(payload.command or "", what="command", most=COMMAND_BYTES)
     fits(payload.script or "", what="script", most=SCRIPT_BYTES)
-    fits(payload.import_key or "", what="key", most=KEY_BYTES)
+    for key in (payload.import_key, payload.public_key):
+        fits(key or "", what="key", most=KEY_BYTES)
     fits(payload.initial_request, what="request as it was typed", most=2 * COMMAND_BYTES)
+    fits(payload.submitted_from, what="name of the host and process", most=_LONGEST_ORIGIN)
     if len(payload.types) > MOST_TYPES:
         raise TooLong(f"The job has {len(payload.types)} types; at most {MOST_TYPES} are read.", hint="Give fewer.")
     if len(payload.after) > MOST_DEPENDENCIES:

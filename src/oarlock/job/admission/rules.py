@@ -18,7 +18,7 @@ from oarlock.lang.rules import AdmissionRule, RuleExample, perl
 from oarlock.lang.rules.parse import LONGEST_FILE
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission_errors import BadRule, RuleNotTrusted
-from oarlock.settings.choices import PerlRules
+from oarlock.settings.kinds import PerlRules
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
 from oarlock.store.queries.administration import StoredRule
@@ -45,10 +45,14 @@ class RuleSource:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """What applies, in order, neighbours joined; and the names in the files that rules ask about."""
+    """What applies, in order, neighbours joined; and the names in the files that rules ask about.
+
+    `unused_perl`: rows that are written in Perl and to be switched off.
+    """
 
     sources: tuple[RuleSource, ...]
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unused_perl: tuple[int, ...] = ()
 
     @property
     def rules(self) -> Iterator[AdmissionRule]:
@@ -102,7 +106,8 @@ def load(
 ) -> RuleSet:
     """Read everything that is in effect, with the files of names that rules ask about."""
     lists, complete = _lists(sources(directory, stored, perl_rules=perl_rules))
-    return RuleSet(tuple(_merged(complete)), lists)
+    unused = [row.id for row in stored if _is_unused(row, perl_rules)]
+    return RuleSet(tuple(_merged(complete)), lists, tuple(unused))
 
 
 def sources(
@@ -156,13 +161,18 @@ def _source(path: Path) -> RuleSource:
     return RuleSource(path.name, priority, parsed.rules, parsed.examples)
 
 
+def _is_unused(stored: StoredRule, perl_rules: PerlRules) -> bool:
+    """Return whether a row is Perl that is none of the manual's examples, on a site that switches such rows off."""
+    return perl_rules is PerlRules.DISABLE and perl.is_perl(stored.text) and perl.translated(stored.text) is None
+
+
 def _row(stored: StoredRule, perl_rules: PerlRules) -> RuleSource:
     name = f"row {stored.id} of admission_rules"
     text = stored.text
+    if _is_unused(stored, perl_rules):
+        return RuleSource(name, stored.priority)
     if perl.is_perl(text):
         toml = perl.translated(text)
-        if toml is None and perl_rules is PerlRules.DISABLE:
-            return RuleSource(name, stored.priority)
         if toml is None:
             return RuleSource(name, stored.priority, broken=f"The {name} is written in Perl.", hint=PERL_HINT)
         text = toml

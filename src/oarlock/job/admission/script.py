@@ -11,12 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from oarlock.job.admission import warnings
-from oarlock.job.admission.payload import SubmissionPayload
-from oarlock.job.admission.size_limits import ARRAY_MEMBERS
+from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload
 from oarlock.lang import directives
 from oarlock.lang.limits import short
 from oarlock.lang.signals import signal_number
-from oarlock.model.submission_errors import BadDirective, ParameterFileNeeded
+from oarlock.model.submission_errors import BadDirective, ParameterFileNeeded, StageInNeeded
 
 _Names = dict[str, tuple[str, ...]]
 _LISTS: _Names = {"resources": ("-l", "--resource"), "types": ("-t", "--type")}
@@ -36,11 +35,9 @@ _NUMBERS: _Names = {"checkpoint": ("--checkpoint",)}
 _FLAGS: _Names = {"hold": ("--hold",), "use_key": ("-k", "--use-job-key"), "interactive": ("-I", "--interactive")}
 _ONLY_TYPED = (
     "-S", "--scanscript", "--resubmit", "--dry-run", "--server", "-h", "--help", "-V", "--version",
-    "-D", "--dumper", "-X", "--xml", "-Y", "--yaml", "-J", "--json", "-C", "--connect",
-)  # fmt: skip
-_NOT_YET = (
-    "-s", "--stagein", "--stagein-md5sum", "-i", "--import-job-key-from-file", "--import-job-key-inline",
-    "-e", "--export-job-key-to-file",
+    "--stagein-md5sum", "-D", "--dumper", "-X", "--xml", "-Y", "--yaml", "-J", "--json", "-C", "--connect",
+    "-i", "--import-job-key-from-file", "--import-job-key-inline", "-e", "--export-job-key-to-file",
+    "--ssh_private_key", "--ssh_public_key",
 )  # fmt: skip
 
 
@@ -73,6 +70,7 @@ def _options() -> _Options:
     options.add_argument("-a", "--anterior", dest="after", type=int, action="append", default=[])
     options.add_argument("--array", dest="array", type=int)
     options.add_argument("--array-param-file", dest="parameter_file")
+    options.add_argument("-s", "--stagein", dest="archive")
     return options
 
 
@@ -128,6 +126,11 @@ def _read(line: int, words: Sequence[str], body: SubmissionPayload) -> dict[str,
     except ValueError as problem:
         raise _bad(line, words, short(str(problem))) from None
     members, parameter_file = options.pop("array"), options.pop("parameter_file")
+    archive = options.pop("archive")
+    if archive is not None and body.file_id is None and body.resubmit is None:
+        raise StageInNeeded(
+            f"Line {line} of the script names files, `{short(archive)}`, that were not sent.", path=archive
+        )
     if members is not None:
         options["array"] = _members(line, members)
     elif parameter_file is not None:
@@ -146,8 +149,6 @@ def _refuse_misplaced(line: int, words: Sequence[str]) -> None:
         name = word.partition("=")[0] if word.startswith("--") else word[:2]
         if name in _ONLY_TYPED:
             raise _bad(line, words, f"{name} has no place in a script", hint="Give it on the command line.")
-        if name in _NOT_YET:
-            raise _bad(line, words, f"{name} is not here yet", hint="Leave it out.")
 
 
 def _bad(line: int, words: Sequence[str], why: str, *, hint: str = "") -> BadDirective:

@@ -12,7 +12,7 @@ from oarlock.config import Config
 from oarlock.job.admission.admit import CountedSubmission, readmit
 from oarlock.job.admission.feasibility import ClusterResources
 from oarlock.job.admission.parse import JOB_NUMBERS, read
-from oarlock.job.admission.size_limits import SLICE_ROWS, bounded, is_large, rows_of
+from oarlock.job.admission.payload import SLICE_ROWS, check_size, is_large, rows_of
 from oarlock.job.run.containers import check_entry
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import RuleAcceptance
@@ -22,11 +22,12 @@ from oarlock.model.errors import NotYourJob, OarlockError, UnknownJob, UnknownQu
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import JobType, parse_types
 from oarlock.model.submission import ResourceRequest, Submission
-from oarlock.model.submission_errors import CountsChanged, ResubmitRefused, UnknownDependency
+from oarlock.model.submission_errors import CountsChanged, JobKeyTaken, ResubmitRefused, UnknownDependency
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, jobs, properties, shapes, user_records
+from oarlock.store.queries import administration, files, job_keys, jobs, properties, shapes, user_records
 from oarlock.store.queries import new_jobs as stored_new_jobs
+from oarlock.store.queries.job_keys import JobKey
 from oarlock.store.queries.new_jobs import IncomingArray, NewJob
 
 __all__ = [
@@ -46,17 +47,20 @@ __all__ = [
 
 VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
+_KEY_GONE = "The key that was brought for job {} is not kept after its end: the new job gets one of its own."
 
 
 class AdmittedSubmission(Struct, frozen=True):
     """An admitted submission, and the id of the request that brought it.
 
-    `counted`: what the rules counted for it, to be looked at again when it is stored.
+    `counted`: what the rules counted for it, to be looked at again when it is stored. `job_key`: what is stored of the
+    key of its jobs, if they have one.
     """
 
     admitted: RuleAcceptance
     request_id: str | None = None
     counted: CountedSubmission | None = None
+    job_key: JobKey | None = None
 
     @property
     def user(self) -> str:
@@ -131,6 +135,7 @@ def submit_all(
                 else None
             )
             if done is None:
+                _refuse_taken_key(tx, submission, [submissions[other] for other in prepared])
                 admitted = _recounted(tx, submission, prepared.values())
                 prepared[place] = _prepared(tx, admitted, there, cluster=cluster, config=config, now=now)
             else:
@@ -152,6 +157,17 @@ def _recounted(tx: Tx, submission: AdmittedSubmission, others: Iterable[Sequence
     )
 
 
+def _refuse_taken_key(tx: Tx, submission: AdmittedSubmission, others: Iterable[AdmittedSubmission] = ()) -> None:
+    """Refuse a key that a job of another user has, or is about to have: its owner could enter both."""
+    if submission.job_key is None or not submission.job_key.is_imported:
+        return
+    fingerprint = submission.job_key.fingerprint
+    owners = job_keys.live_owners(tx, [fingerprint]).get(fingerprint, set())
+    owners |= {other.user for other in others if other.job_key and other.job_key.fingerprint == fingerprint}
+    if owners - {submission.user}:
+        raise JobKeyTaken
+
+
 def _stored(
     tx: Tx, submissions: Sequence[AdmittedSubmission], prepared: Mapping[int, list[NewJob]], now: int
 ) -> Iterator[tuple[int, StoredJobs]]:
@@ -162,9 +178,22 @@ def _stored(
         place: _summary(new_jobs[0], prepared[place][0].parameters, len(new_jobs))
         for place, new_jobs in members.items()
     }
+    _touch_files(tx, [new_jobs[0] for new_jobs in members.values()], now)
+    keys = {
+        stored[place].ids: submission.job_key
+        for place, submission in enumerate(submissions)
+        if place in stored and submission.job_key is not None
+    }
+    if keys:
+        job_keys.add(tx, keys)
     noted = [(submission.request_id, stored[place]) for place, submission in enumerate(submissions) if place in stored]
     _remember(tx, noted, now)
     yield from stored.items()
+
+
+def _touch_files(tx: Tx, stored: Iterable[Job], now: int) -> None:
+    if used := {job.file_id for job in stored if job.file_id is not None}:
+        files.touch(tx, used, now=now)
 
 
 def _summary(first: Job, parameters: str, count: int) -> StoredJobs:
@@ -195,6 +224,7 @@ def begin_large(
     done = earlier_result(tx, user=submission.user, request_id=submission.request_id)
     if done is not None:
         return done
+    _refuse_taken_key(tx, submission)
     admitted = _recounted(tx, submission, ())
     alone = replace(admitted.submission, array=("",))
     [new] = _prepared(tx, RuleAcceptance(alone), _queues(tx), cluster=cluster, config=config, now=now)
@@ -214,8 +244,12 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
         raise CountsChanged(
             f"Other jobs of {submission.user} came and went while the array was stored.", hint="Submit it again."
         )
+    _refuse_taken_key(tx, submission)
     stored_new_jobs.finish_array(tx, incoming)
+    _touch_files(tx, [incoming.first], now)
     stored = _summary(incoming.first, incoming.parameters[0], len(incoming.parameters))
+    if submission.job_key is not None:
+        job_keys.add(tx, {stored.ids: submission.job_key})
     _remember(tx, [(submission.request_id, stored)], now)
     return stored
 
@@ -240,7 +274,7 @@ def _prepared(
     tx: Tx, admitted: RuleAcceptance, there: frozenset[str], *, cluster: ClusterResources, config: Config, now: int
 ) -> list[NewJob]:
     submission = admitted.submission
-    bounded(submission)
+    check_size(submission)
     request = _with_default_walltime(submission.request, config)
     counts = cluster.check(_without_rules(request, submission))
     queue = submission.queue or DEFAULT_QUEUE
@@ -248,6 +282,8 @@ def _prepared(
         raise UnknownQueue(queue)
     _check_dependencies(tx, submission.after)
     check_entry(tx, submission.user, parse_types(submission.types))
+    if submission.file_id is not None:
+        files.claim(tx, submission.file_id, user=submission.user, uid=submission.uid)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = replace(request, where=_with_rules(request.where, submission.rule_where))
     return [
@@ -274,6 +310,7 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
         raise ResubmitRefused(
             f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
         )
+    key = job_keys.of_jobs(tx, [job_id]).get(job_id)
     return Submission(
         user=user,
         uid=uid,
@@ -293,7 +330,11 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
         stdout=original.stdout,
         stderr=original.stderr,
         resubmit_of=job_id,
+        use_key=key is not None,
+        notes=(_KEY_GONE.format(job_id),) if key is not None and key.is_imported else (),
         initial_request=original.initial_request,
+        submitted_from=original.info,
+        file_id=original.file_id,
     )
 
 
@@ -355,6 +396,7 @@ def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
         notify=submission.notify or "",
         message=message,
         initial_request=submission.initial_request,
+        info=submission.submitted_from,
         reservation=Reservation.TO_SCHEDULE if submission.reservation else Reservation.NONE,
         submitted=now,
         start=submission.reservation[0] if submission.reservation else 0,
@@ -363,6 +405,7 @@ def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
         resubmit_of=submission.resubmit_of,
         command=submission.command,
         uid=submission.uid,
+        file_id=submission.file_id,
     )
 
 

@@ -8,7 +8,9 @@ from oarlock.lang.duration import show
 from oarlock.model.submission import Submission
 from oarlock.model.submission_errors import BadCheckpoint, BadDirective, ResubmitRefused
 
-_SENT_WITH_ALL = frozenset({"resubmit", "directory", "launched_from", "environment", "initial_request"})
+_SENT_WITH_ALL = frozenset(
+    {"resubmit", "directory", "launched_from", "environment", "initial_request", "submitted_from"}
+)
 """Fields that `oarsub` always sends."""
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from oarlock.config import Config
-from oarlock.job.run import finish, kill, site_programs, unknown
+from oarlock.job.cluster import desktops
+from oarlock.job.run import finish, kill, recover, site_programs
 from oarlock.job.run.effects import CheckNodes, Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import NodeReachable, NodesChecked
@@ -11,7 +12,7 @@ from oarlock.job.run.unit_of_work import StepContext, UnitOfWork, of_hosts
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job
 from oarlock.model.job_type import JobType
-from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
+from oarlock.model.resource import DEFAULT_TYPE, DESKTOP_PROPERTY, NextState, Resource, ResourceState
 from oarlock.node.wire.messages import UNUSABLE
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration, attempts, jobs, resources
@@ -55,9 +56,12 @@ def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
 def node_reachable(unit: UnitOfWork, report: NodeReachable, finished: FinishedAttempts) -> None:
     """Apply that a node answers: suspicion by the node check is cleared; what ran before a reboot is over."""
     finished.boots[report.node] = report.hello.boot
-    unknown.compare_generation(unit, report.node, report.hello)
-    unknown.compare_attempts(unit, report.node, report.unknown)
+    recover.compare_generation(unit, report.node, report.hello)
+    recover.compare_attempts(unit, report.node, report.unknown)
     clear_suspicion(unit.tx, [report.node], at=unit.now)
+    if report.is_desktop:
+        desktops.returned(unit.tx, report.node, now=unit.now)
+        unit.add_effects(ScheduleAgain())
     _compare_clocks(unit, report, finished)
     if report.hello.unusable:
         _note_unusable(unit, _unusable_on(unit, report), (report.node,))
@@ -119,16 +123,27 @@ def clear_suspicion(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
 
 
 def suspect_unreachable(unit: UnitOfWork, silent: Mapping[str, str]) -> None:
-    """Suspect nodes that do not answer; one event each, as long as it stays so."""
+    """Suspect nodes that do not answer; one event each, as long as it stays so. Desktops have a date instead."""
     for node, why in silent.items():
         alive = [
             resource.id
             for resource in resources.listed(unit.tx, of_hosts(unit.tx, [node]))
-            if resource.properties["state"] == ResourceState.ALIVE
+            if resource.properties["state"] == ResourceState.ALIVE and resource.properties[DESKTOP_PROPERTY] != "YES"
         ]
         if alive:
             unit.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
             unit.add_effects(ScheduleAgain())
+
+
+def suspect_expired(unit: UnitOfWork) -> None:
+    """Suspect the Alive resources whose `expiry_date` has passed; whoever sets a later one makes them Alive again."""
+    expired = resources.expired(unit.tx, now=unit.now)
+    for node, ids in expired.items():
+        says = f"the expiry_date of resources of {node or 'no node'} has passed: {', '.join(map(str, ids))}"
+        unit.event(EventType.LOG_SUSPECTED, says, None, (node,) if node else ())
+        resources.set_state(unit.tx, ids, ResourceState.SUSPECTED, at=unit.now)
+    if expired:
+        unit.add_effects(ScheduleAgain())
 
 
 def nodes_to_check(tx: Tx, config: Config) -> list[Effect]:
@@ -144,9 +159,20 @@ def nodes_to_check(tx: Tx, config: Config) -> list[Effect]:
     return [CheckNodes(wanted)] if wanted else []
 
 
+def alive_nodes(tx: Tx) -> list[str]:
+    """Return the names of the nodes that are Alive; without those that connect by themselves."""
+    alive = {"state": ResourceState.ALIVE, "type": DEFAULT_TYPE, "desktop_computing": "NO"}
+    names = {
+        str(resource.properties["network_address"])
+        for resource in resources.listed(tx)
+        if all(resource.properties[name] == value for name, value in alive.items())
+    }
+    return sorted(names - {""})
+
+
 def _is_checked(resource: Resource) -> bool:
     values = resource.properties
-    if values["type"] != DEFAULT_TYPE or values["desktop_computing"] == "YES":
+    if values["type"] != DEFAULT_TYPE or values[DESKTOP_PROPERTY] == "YES":
         return False
     if values["next_state"] != NextState.UNCHANGED:
         return False

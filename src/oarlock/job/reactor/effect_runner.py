@@ -20,6 +20,7 @@ from oarlock.job.run.effects import (
     Effect,
     EndUnknown,
     ForgetAttempts,
+    HealNodes,
     Kill,
     LaunchAttempt,
     Notify,
@@ -43,6 +44,7 @@ from oarlock.job.run.reports import (
     JobSuspended,
     LaunchDelayed,
     NodesChecked,
+    NodesHealed,
     NotLaunched,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
@@ -54,6 +56,9 @@ log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
 _FORGET_AFTER = 0.5  # seconds to gather attempts that a node may delete
+PLACE_SECONDS = 60.0
+"""How long a place on another node than the first may take."""
+
 _TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
 
 
@@ -64,6 +69,7 @@ class EffectRunner:
         self._platform, self._reactor = platform, reactor
         self._launching: dict[Key, Flag] = {}  # launches under way; set: ended
         self._held_up: dict[Key, Flag] = {}  # launches that wait for their number; set: killed
+        self._staging: dict[Key, Flag] = {}  # launches whose archives are on their way; set: killed
         self._pausing: set[Suspend | Resume] = set()  # under way
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing = False
@@ -106,8 +112,9 @@ class EffectRunner:
             case Suspend() | Resume():
                 await self._pause(effect)
             case RunEpilogue():
+                lost = await self._platform.stage_out(effect) if effect.stage_out is not None else ""
                 event, says = await self._platform.epilogue(effect.job)
-                self._reactor.receive(EpilogueEnded(effect.job, effect.attempt, event, says))
+                self._reactor.receive(EpilogueEnded(effect.job, effect.attempt, event, says, lost))
             case CheckNodes():
                 await self._check(effect)
             case _:
@@ -121,6 +128,10 @@ class EffectRunner:
                 await self._platform.wake(effect.nodes, self._silent)
             case SleepNodes():
                 await self._platform.sleep(effect.nodes)
+            case HealNodes():
+                problem = await self._platform.heal(effect.resources)
+                nodes = tuple(dict.fromkeys(name for _, name in effect.resources))
+                self._reactor.receive(NodesHealed(nodes, problem))
             case Notify():
                 await self._platform.notify(effect)
             case ChangeWalltime():
@@ -179,11 +190,14 @@ class EffectRunner:
 
     async def _launch_with(self, run: LaunchAttempt, uid: int | None) -> None:
         name, launch = run.first
-        failed = await self._prepare(run) if run.others else {}
+        failed = await self._stage_in(run) if launch.stage_in else {}
+        if not failed and run.others:
+            failed = await self._prepare(run)
         if failed:
             first = next(iter(failed.values()))
-            event, says = _why_not(first), "; ".join(str(error) for error in failed.values())
-            await self._not_launched(run, event, says, tuple(failed), cause=_cause(first))
+            event, says = launch_failure(first), "; ".join(str(error) for error in failed.values())
+            blamed = tuple(name for name, error in failed.items() if not _is_withdrawn(error))
+            await self._not_launched(run, event, says, blamed, cause=_cause(first))
             return
         bad, says = await self._platform.prologue(launch.job)
         if bad is not None:
@@ -201,7 +215,7 @@ class EffectRunner:
             if error.word != SEEN:
                 # NOT_NOW: it was withdrawn before its turn came, which is no fault of the node.
                 hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
-                await self._not_launched(run, _why_not(error), str(error), hosts, cause=_cause(error))
+                await self._not_launched(run, launch_failure(error), str(error), hosts, cause=_cause(error))
 
     async def _launch_on(self, name: str, launch: Launch) -> None:
         """Start an attempt on a node; while an unknown job of its number is there, wait for the end of that."""
@@ -218,6 +232,24 @@ class EffectRunner:
             if await self._platform.wait(self._held_up[key], _TAKEN_SECONDS):
                 raise NodeRefused(name, NOT_NOW, "it was killed before it began")
 
+    async def _stage_in(self, run: LaunchAttempt) -> dict[str, OarlockError]:
+        """Bring the archive of a job to all its nodes; return the errors of those where that failed."""
+        launch = run.first[1]
+        names = [run.first[0], *(name for name, _ in run.others)]
+        killed = self._staging[launch.job, launch.attempt] = self._platform.flag()
+        try:
+            errors = await self._platform.gather([self._stage_in_on(name, launch, killed) for name in names])
+        finally:
+            del self._staging[launch.job, launch.attempt]
+        return {name: error for name, error in zip(names, errors, strict=True) if error is not None}
+
+    async def _stage_in_on(self, name: str, launch: Launch, killed: Flag) -> OarlockError | None:
+        try:
+            await self._platform.stage_in(name, launch, killed)
+        except OarlockError as error:
+            return error
+        return None
+
     async def _prepare(self, run: LaunchAttempt) -> dict[str, OarlockError]:
         """Prepare a place on each of the other nodes; return the errors of those where that failed."""
         errors = await self._platform.gather([self._prepare_place(name, launch) for name, launch in run.others])
@@ -225,7 +257,8 @@ class EffectRunner:
 
     async def _prepare_place(self, name: str, launch: Launch) -> OarlockError | None:
         try:
-            with self._platform.place(launch.job, launch.attempt, name) as place:
+            seconds = PLACE_SECONDS + (launch.stage_in_timeout if launch.stage_in else 0)
+            with self._platform.place(launch.job, launch.attempt, name, seconds=seconds) as place:
                 await self._launch_on(name, launch)
                 ended = await place.ended()
         except OarlockError as error:
@@ -273,8 +306,9 @@ class EffectRunner:
 
     async def _kill(self, kill: Kill) -> None:
         launching = self._launching.get((kill.job, kill.attempt))
-        if (held_up := self._held_up.get((kill.job, kill.attempt))) is not None:
-            held_up.set()
+        for waiting in (self._held_up, self._staging):
+            if (killed := waiting.get((kill.job, kill.attempt))) is not None:
+                killed.set()
         if launching is not None:
             await launching.wait()
         try:
@@ -344,6 +378,11 @@ _WORDS = {
 }
 
 
+def _is_withdrawn(error: OarlockError) -> bool:
+    """Return whether a launch ended because the job was killed, which is no fault of the node."""
+    return isinstance(error, NodeRefused) and error.word == NOT_NOW
+
+
 def _cause(error: OarlockError) -> str:
     """Return why a program of the site failed, where that kept a node from a launch."""
     if not isinstance(error, NodeRefused):
@@ -351,7 +390,7 @@ def _cause(error: OarlockError) -> str:
     return UNUSABLE if error.word == UNUSABLE else error.cause
 
 
-def _why_not(error: OarlockError) -> EventType:
+def launch_failure(error: OarlockError) -> EventType:
     """Return the manual's event for a launch that failed."""
     if isinstance(error, NodeRefused):
         if error.word in EventType.__members__:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from oarlock.job.run.effects import Notify
+from oarlock.job.run.effects import Notify, RunEpilogue
 from oarlock.job.run.reports import Exited, Hello
 from oarlock.model.event import EventType
 from oarlock.node.wire.messages import Launch
@@ -76,8 +76,19 @@ class EffectPlatform(Protocol):
         """Wait for a flag, not longer than some seconds; return whether it was set."""
         ...
 
-    def place(self, job: int, attempt: int, node: str) -> AbstractContextManager[AwaitedPlace]:
-        """Await the report of a place; to be entered before the launch, since the report may come before its answer."""
+    async def stage_in(self, node: str, launch: Launch, killed: Flag) -> None:
+        """Bring the archive of a job to a node, unless it is there or the job is killed meanwhile (`NodeRefused`)."""
+        ...
+
+    async def stage_out(self, epilogue: RunEpilogue) -> str:
+        """Fetch what a job wrote from its node, however often the connection is lost; return what went wrong."""
+        ...
+
+    def place(self, job: int, attempt: int, node: str, *, seconds: float) -> AbstractContextManager[AwaitedPlace]:
+        """Await the report of a place for so many seconds.
+
+        To be entered before the launch, since the report may come before its answer.
+        """
         ...
 
     async def uid(self, user: str) -> int | None:
@@ -110,6 +121,10 @@ class EffectPlatform(Protocol):
 
     async def sleep(self, nodes: Sequence[str]) -> None:
         """Put nodes to sleep."""
+        ...
+
+    async def heal(self, resources: Sequence[tuple[int, str]]) -> str:
+        """Run the site's healing program for resources of Suspected nodes; return what went wrong."""
         ...
 
     async def notify(self, notice: Notify) -> None:

@@ -23,6 +23,7 @@ _LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in thi
 _LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
 _WHOLE_SHARE = 10.0  # a whole pass of each kind takes at most 1/11 of the time
 _LEAST_WHOLE = 1.0
+_LEAST_DATES = 4.0  # nobody reads dates more often, and in a long queue that moves each pass changes all of them
 _LONGEST_WHOLE = 3.0  # ... but all jobs are looked at this often, or half of the time where a look takes longer
 
 
@@ -144,7 +145,7 @@ class PassSchedule:
         # Where nothing can be kept between passes, one without dates looks at all jobs as well.
         dated = step.dates or (decision is not None and decision.whole)
         if dated:
-            self.dates_at = at.steady + _WHOLE_SHARE * took
+            self.dates_at = at.steady + max(_LEAST_DATES, _WHOLE_SHARE * took)
         else:
             self._looking = took
         self._looked = not dated

@@ -51,6 +51,7 @@ class Periodic(StrEnum):
     CHECK_NODES = "check nodes"
     FORGET_REQUESTS = "forget requests"
     SEND_ALERTS = "send alerts"
+    BOOK_USAGE = "book usage"
 
 
 Step = ApplyReports | BeginLaunches | QuickPass | WholePass

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from oarlock.job.cluster import node_states, power
-from oarlock.job.run import finish, launch, recover, suspend, unknown
+from oarlock.job.cluster import healing, node_states, power
+from oarlock.job.run import finish, launch, recover, suspend
 from oarlock.job.run.effects import Effect
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import (
@@ -20,6 +20,7 @@ from oarlock.job.run.reports import (
     LaunchDelayed,
     NodeReachable,
     NodesChecked,
+    NodesHealed,
     NodesWoken,
     NotificationFailed,
     NotificationSent,
@@ -46,7 +47,9 @@ def _job(report: IncomingReport) -> int:
     match report:
         case Exited():
             return report.report.job
-        case ConnectionLost() | NodeReachable() | UnknownEnded() | NodesChecked() | NodesWoken() | NotificationSent():
+        case ConnectionLost() | NodeReachable() | UnknownEnded() | NotificationSent():
+            return 0
+        case NodesChecked() | NodesWoken() | NodesHealed():
             return 0
         case _:
             return report.job
@@ -75,7 +78,7 @@ def _take_rare(unit: UnitOfWork, report: IncomingReport, finished: FinishedAttem
         case BadReport():
             finish.note_bad_report(unit, report)
         case UnknownEnded() | LaunchDelayed():
-            unknown.apply_report(unit, report)
+            recover.apply_unknown_report(unit, report)
         case EpilogueEnded():
             finish.epilogue_ended(unit, report, finished)
         case JobSuspended():
@@ -84,16 +87,24 @@ def _take_rare(unit: UnitOfWork, report: IncomingReport, finished: FinishedAttem
             suspend.job_resumed(unit, report)
         case CheckpointSignalled():
             _signalled(unit, report)
-        case NodesChecked():
-            node_states.nodes_checked(unit, report)
-        case NodesWoken():
-            power.nodes_woken(unit, report)
+        case NodesChecked() | NodesWoken() | NodesHealed():
+            _take_about_nodes(unit, report)
         case NotificationFailed():
             unit.event(report.event, report.says, report.job or None)
         case NotificationSent():
             unit.notice_sent(report.number)
         case _:
             pass  # a lost connection says nothing about jobs
+
+
+def _take_about_nodes(unit: UnitOfWork, report: NodesChecked | NodesWoken | NodesHealed) -> None:
+    match report:
+        case NodesChecked():
+            node_states.nodes_checked(unit, report)
+        case NodesWoken():
+            power.nodes_woken(unit, report)
+        case NodesHealed():
+            healing.nodes_healed(unit, report)
 
 
 def _checkpointed(unit: UnitOfWork, report: Checkpointed) -> None:

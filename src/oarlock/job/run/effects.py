@@ -130,11 +130,21 @@ class ChangeWalltime:
 
 
 @dataclass(frozen=True, slots=True)
+class StageOut:
+    """An archive with what a job wrote, which waits on its node."""
+
+    node: str
+    sha256: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RunEpilogue:
-    """Run the server's epilogue; `EpilogueEnded` follows."""
+    """Fetch what the job wrote, if its node keeps it, and run the server's epilogue; `EpilogueEnded` follows."""
 
     job: int
     attempt: int
+    stage_out: StageOut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,13 @@ class WakeNodes:
     """Wake sleeping nodes: SCHEDULER_NODE_MANAGER_WAKE_UP_CMD with their names on its stdin; `NodesWoken` follows."""
 
     nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HealNodes:
+    """Run SUSPECTED_HEALING_EXEC_FILE for resources (number, node) of Suspected nodes; `NodesHealed` follows."""
+
+    resources: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +224,7 @@ Effect = (
     | ForgetAttempts
     | SleepNodes
     | WakeNodes
+    | HealNodes
     | CheckNodes
     | Notify
     | ScheduleAgain

@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from oarlock.job.run import launch, unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB
-from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue
+from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue, StageOut
 from oarlock.job.run.reports import BadReport, EpilogueEnded, Exited, IncomingReport
 from oarlock.job.run.unit_of_work import Place, UnitOfWork
 from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
-from oarlock.store.queries import jobs, new_jobs, properties, shapes
+from oarlock.store.queries import job_keys, jobs, new_jobs, properties, shapes
 from oarlock.store.queries.attempts import Attempt
 
 _OUTCOME_TEXT = {
@@ -44,6 +44,7 @@ class FinishedAttempts:
         self._places: set[Place] = set()
         self._written: set[Place] = set()
         self.boots: dict[str, str] = {}
+        self.stage_outs: dict[tuple[int, int], StageOut] = {}  # of attempts that are not closed
         self.clocks: dict[str, int] = {}  # node → seconds by which its clock was ahead in the last event
 
     def add(self, unit: UnitOfWork, place: Place) -> bool:
@@ -63,6 +64,8 @@ class FinishedAttempts:
                 done = {(*key, item.node) for key in item.attempts}
                 self._places -= done
                 self._written -= done
+                for key in item.attempts if self.stage_outs else ():
+                    self.stage_outs.pop(key, None)
 
     def nodes_left(self, attempt: Attempt) -> list[str]:
         """Return the nodes on which an attempt may still be alive."""
@@ -86,6 +89,8 @@ def attempt_exited(unit: UnitOfWork, exited: Exited, finished: FinishedAttempts)
     for name, says in report.events:
         unit.event(event_type(name), says, report.job, (exited.node,), cause=report.causes.get(name, ""))
     _note_programs(unit, report)
+    if report.stage_out and exited.node == attempt.nodes[0].name:
+        finished.stage_outs[_key(attempt)] = StageOut(exited.node, report.stage_out, report.stage_out_size)
     if exited.node == attempt.nodes[0].name and attempt.ended_us is None:
         _first_ended(unit, attempt, report, finished)
     conclude(unit, report.job, finished)
@@ -151,12 +156,13 @@ def _launch_failed(unit: UnitOfWork, job: Job, attempt: Attempt, report: Report)
 
 
 def conclude(unit: UnitOfWork, job_id: int, finished: FinishedAttempts, *, epilogue_ran: bool = False) -> None:
-    """End a job as soon as it is over on all its nodes and the server's epilogue has run."""
+    """End a job as soon as it is over on all its nodes, what it wrote is here, and the server's epilogue has run."""
     job, attempt = unit.jobs[job_id], unit.attempts[job_id]
     if attempt.closed_us is not None or attempt.ended_us is None or finished.nodes_left(attempt):
         return
-    if unit.config.server_epilogue_exec_file and not epilogue_ran:
-        unit.add_effects(RunEpilogue(*_key(attempt)))
+    stage_out = finished.stage_outs.get(_key(attempt))
+    if (unit.config.server_epilogue_exec_file or stage_out) and not epilogue_ran:
+        unit.add_effects(RunEpilogue(*_key(attempt), stage_out))
         return
     _close(unit, attempt)
     if attempt.outcome == EXITED:
@@ -189,6 +195,8 @@ def epilogue_ended(unit: UnitOfWork, report: EpilogueEnded, finished: FinishedAt
         return
     if report.event is not None:
         unit.event(report.event, report.says, report.job)
+    if report.lost:
+        unit.event(EventType.STAGE_OUT_ERROR, report.lost, report.job)
     conclude(unit, report.job, finished, epilogue_ran=True)
 
 
@@ -212,7 +220,8 @@ def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
     """Submit a copy of a job that just ended, if it is one to be run again; give the copy's number.
 
     Idempotent jobs are: after a checkpoint with exit 0; with exit 99 after more than a minute; when they were best
-    effort and made room for others; and when their node lost them. Jobs that wait for this one wait for the copy.
+    effort and made room for others; when their desktop left; and when their node lost them. Jobs that wait for this one
+    wait for the copy.
     """
     longest = _LONGEST_LOST if attempt.outcome == LOST else _LONGEST_CHAIN
     if not _may_be_copied(job) or not _wants_again(unit, job, attempt) or _chain(unit, job) >= longest:
@@ -223,6 +232,7 @@ def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
     after = tuple(jobs.dependencies(unit.tx, [job.id]).get(job.id, ()))
     [copy] = new_jobs.add(unit.tx, [new_jobs.NewJob(_fresh(job, unit.now), request, after)])
     jobs.wait_for_copy(unit.tx, job.id, copy.id)
+    job_keys.copy(unit.tx, job.id, copy.id)
     unit.event(EventType.RESUBMIT_JOB_AUTOMATICALLY, f"job {copy.id} is a copy of job {job.id}", job.id)
     return copy.id
 
@@ -242,6 +252,8 @@ def _wants_again(unit: UnitOfWork, job: Job, attempt: Attempt) -> bool:
     if attempt.outcome == EXITED and attempt.exit_code == 0:
         return job.checkpoint > 0 and unit.has_event(job.id, EventType.CHECKPOINT_SUCCESS)
     if attempt.outcome == LOST and not unit.has_event(job.id, EventType.FRAG_JOB_REQUEST):
+        return True
+    if attempt.outcome in {KILLED, LOST} and unit.has_event(job.id, EventType.DESKTOP_LEFT):
         return True
     made_room = attempt.outcome in {KILLED, LOST} and parse_types(job.types).besteffort
     return made_room and unit.has_event(job.id, EventType.BESTEFFORT_KILL)

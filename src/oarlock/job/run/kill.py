@@ -1,16 +1,28 @@
-"""Kill: waiting jobs end at once; running ones get the kill, get it again, and are given up at last."""
+"""Kill: waiting jobs end at once; running ones get the kill, get it again, and are given up at last.
+
+Also what `oardel` does instead: signals, checkpoints, and making running jobs best-effort jobs.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 
-from oarlock.job.run.effects import ActionOutcome, ActionResult, Checkpoint, Effect, Kill, Signal, refused
+from oarlock.job.run.effects import (
+    ActionOutcome,
+    ActionResult,
+    Checkpoint,
+    Effect,
+    Kill,
+    ScheduleAgain,
+    Signal,
+    refused,
+)
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
-from oarlock.model.errors import IllegalMove, UnknownJob
+from oarlock.model.errors import IllegalMove, JobNotRunning, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
-from oarlock.model.job_type import parse_types
+from oarlock.model.job_type import JobType, parse_types
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import moves
+from oarlock.store.queries import jobs, moves
 
 _NOT_STARTED = frozenset(
     {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR, JobState.TO_LAUNCH}
@@ -138,6 +150,37 @@ def checkpoint(tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now
         if number in unit.jobs and unit.jobs[number].state is JobState.RUNNING:
             unit.event(EventType.CHECKPOINT, f"{by} asked for the checkpoint signal", number)
     return _on_running(unit, ids, "checkpoint itself", lambda node, key: Checkpoint(node, *key))
+
+
+def switch_besteffort(tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
+    """Make running jobs best-effort jobs, which go as soon as others need their resources; those that are, ordinary."""
+    unit = UnitOfWork(tx, context, now, ids)
+    results = []
+    for number in ids:
+        job = unit.jobs.get(number)
+        if job is None:
+            results.append(refused(number, UnknownJob(number)))
+        elif job.state is not JobState.RUNNING:
+            says, hint = (
+                f"Job {number} is not running: its state is {job.state}.",
+                "Only a running job changes its kind.",
+            )
+            results.append(ActionResult(number, done=False, says=says, kind=JobNotRunning.__name__, hint=hint))
+        else:
+            results.append(ActionResult(number, done=True, says=_switch(unit, job, by)))
+    if any(result.done for result in results):
+        unit.add_effects(ScheduleAgain())
+    return ActionOutcome(tuple(results), tuple(unit.write()))
+
+
+def _switch(unit: UnitOfWork, job: Job, by: str) -> str:
+    if parse_types(job.types).besteffort:
+        jobs.remove_type(unit.tx, job.id, JobType.BESTEFFORT)
+        unit.event(EventType.DELETE_BESTEFFORT_JOB_TYPE, f"{by} removed the besteffort type", job.id)
+        return f"Remove besteffort type for the job {job.id}."
+    jobs.add_type(unit.tx, job.id, JobType.BESTEFFORT)
+    unit.event(EventType.ADD_BESTEFFORT_JOB_TYPE, f"{by} added the besteffort type", job.id)
+    return f"Add besteffort type for the job {job.id}."
 
 
 def _on_running(

@@ -5,11 +5,13 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission import frontend
+from oarlock.job.admission.private_key import fingerprint_of
 from oarlock.job.run import share, unknown_users
 from oarlock.job.run.blame import BEFORE_JOB
 from oarlock.job.run.effects import Effect, LaunchAttempt, ReachNodes, ScheduleAgain
@@ -19,11 +21,13 @@ from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobKind, JobState, Reservation, output_file
 from oarlock.model.job_type import parse_types
-from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
-from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
+from oarlock.model.resource import DEFAULT_TYPE, DESKTOP_PROPERTY, Resource, Value
+from oarlock.node.wire.messages import GENERATED, OTHER, Launch, SiteHooks
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, resources, shapes, user_records
+from oarlock.store.queries import attempts, files, job_keys, jobs, resources, shapes, user_records
 from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.files import StoredFile
+from oarlock.store.queries.job_keys import JobKey
 
 MOST_ATTEMPTS = 3
 _NO_NODE = "none of its resources is on a node"
@@ -48,18 +52,27 @@ class JobAllocation:
     walltime: int
     sizes: Mapping[str, int]  # node → how many resources it has
     gpus: Mapping[str, Collection[int]]  # node → the numbers of its GPUs
+    archive: StoredFile | None = None  # what is unpacked on each node first
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of the job, the one where its command runs first."""
-        return tuple(dict.fromkeys(str(resource.properties["network_address"]) for resource in self._computing()))
+        return tuple(dict.fromkeys(str(resource.properties["network_address"]) for resource in self.computing()))
 
-    def _computing(self) -> list[Resource]:
-        return [resource for resource in self.resources if resource.properties["type"] == DEFAULT_TYPE]
+    def computing(self) -> list[Resource]:
+        return [
+            resource
+            for resource in self.resources
+            if resource.properties["type"] == DEFAULT_TYPE and resource.properties["network_address"]
+        ]
 
     def on(self, node: str) -> list[Resource]:
         """Return the resources of one node."""
-        return [resource for resource in self._computing() if resource.properties["network_address"] == node]
+        return [resource for resource in self.computing() if resource.properties["network_address"] == node]
+
+    def is_desktop(self, node: str) -> bool:
+        """Return whether a node fetches its jobs itself, and shares neither directories nor programs with the site."""
+        return any(resource.properties.get(DESKTOP_PROPERTY) == "YES" for resource in self.on(node))
 
     def gpus_on(self, node: str, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the GPUs of a node that are the job's own, and those that are not."""
@@ -99,14 +112,25 @@ def begin(unit: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Coll
             nowhere = "this site has no frontend" if parse_types(job.types).frontend else _NO_NODE
             unit.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
             unit.move(job.id, JobState.ERROR, nowhere)
+        elif job.file_id is not None and allocated[job.id].archive is None:
+            _without_archive(unit, job)
         elif _is_held(unit, job, assigned.get(job.id, ()), nodes):
             _put_back(unit, job, "a job that this database does not know runs on its resources")
+        elif _names_no_cpus(unit, job, allocated[job.id]):
+            continue
         elif all(node in hosts for node in nodes):
             ready.append((job, nodes))
         else:
             unknown.setdefault(nodes, []).append(job.id)
     unit.add_effects(*(ReachNodes(tuple(ids), nodes) for nodes, ids in unknown.items()))
     _open(unit, ready, allocated, hosts)
+
+
+def _without_archive(unit: UnitOfWork, job: Job) -> None:
+    """End a job whose archive somebody has removed from the database."""
+    says = f"its archive {job.file_id} is gone from the server"
+    unit.event(EventType.STAGE_IN_ERROR, says, job.id)
+    unit.move(job.id, JobState.ERROR, says, message=says)
 
 
 def _is_held(unit: UnitOfWork, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
@@ -119,10 +143,27 @@ def _is_held(unit: UnitOfWork, job: Job, assigned: Collection[int], nodes: Colle
     return any(not ids.isdisjoint(assigned) for ids in attempts.held_by_unknown(unit.tx).values())
 
 
+def _names_no_cpus(unit: UnitOfWork, job: Job, allocation: JobAllocation) -> bool:
+    """Requeue a job if the CPUs of one of its resources cannot be read: it would run on all CPUs of the node.
+
+    Only what was written past the server, or the text of another property, can be wrong.
+    """
+    field = unit.config.job_resource_manager_property_db_field
+    wrong = share.wrong_cpus(allocation.computing(), field)
+    if wrong is None or parse_types(job.types).frontend:
+        return False
+    resource, why = wrong
+    says = f"`{field}` of resource {resource.id}: {why}; correct it with `oarnodesetting -r {resource.id} -p {field}=…`"
+    unit.event(EventType.CPUSET_ERROR, says, job.id, (str(resource.properties["network_address"]),))
+    _put_back(unit, job, says)
+    return True
+
+
 def _open(
     unit: UnitOfWork, ready: Sequence[tuple[Job, tuple[str, ...]]], allocated: Mapping[int, JobAllocation], hosts: Hosts
 ) -> None:
     new = []
+    keys = job_keys.of_jobs(unit.tx, [job.id for job, _ in ready]) if ready else {}
     for job, nodes in ready:
         before = unit.attempts.get(job.id)
         attempt = Attempt(
@@ -139,7 +180,8 @@ def _open(
     for attempt in attempts.begin(unit.tx, new) if new else ():
         unit.attempts[attempt.job_id] = attempt
         job = unit.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
-        unit.add_effects(launch_effect(job, attempt, allocated[job.id], hosts, unit.context))
+        effect = launch_effect(job, attempt, allocated[job.id], hosts, unit.context)
+        unit.add_effects(_with_key(effect, keys[job.id]) if job.id in keys else effect)
 
 
 def _place(job: Job, node: str, allocation: JobAllocation, hello: Hello, config: Config) -> attempts.AttemptNode:
@@ -160,6 +202,13 @@ def launch_effect(
     return LaunchAttempt(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
 
 
+def _with_key(effect: LaunchAttempt, key: JobKey) -> LaunchAttempt:
+    """Return a launch with the key of its job: one that was brought, by its fingerprint, or one to be made."""
+    name = key.fingerprint if key.is_imported else GENERATED
+    others = tuple((node, launch._replace(key=name)) for node, launch in effect.others)
+    return LaunchAttempt((effect.first[0], effect.first[1]._replace(key=name)), others)
+
+
 def _launch(
     job: Job,
     attempt: Attempt,
@@ -171,6 +220,7 @@ def _launch(
     config = context.config
     on_frontend = parse_types(job.types).frontend is not None
     interactive = job.kind is JobKind.INTERACTIVE
+    is_desktop = allocation.is_desktop(place.name)
     own, others = allocation.gpus_on(place.name, config.job_gpu_property)
     machine = NodeCapacity(allocation.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
@@ -193,7 +243,7 @@ def _launch(
         limits=frontend.limits(config)
         if on_frontend
         else share.limits(allocation.on(place.name), machine, config, memory=place.memory),
-        hooks=_hooks(config, frontend=on_frontend),
+        hooks=SiteHooks() if is_desktop else _hooks(config, frontend=on_frontend),
         name=job.name or "",
         project=job.project,
         array_id=job.array_id,
@@ -202,8 +252,27 @@ def _launch(
         resources=tuple(dict(resource.properties) for resource in allocation.resources),
         gpus=own,
         other_gpus=() if on_frontend else others,
+        **_stage_in(allocation.archive, config),
+        **(_stage_out(config) if is_desktop else {}),
         environment=_environment(job.environment),
     )
+
+
+def _stage_in(archive: StoredFile | None, config: Config) -> dict[str, Any]:
+    """Return the fields of a launch about the job's archive."""
+    if archive is None:
+        return {}
+    return {
+        "stage_in": archive.sha256,
+        "stage_in_size": archive.size,
+        "stage_in_most": config.stagein_max_unpacked << 20,
+        "stage_in_timeout": config.stagein_timeout,
+    }
+
+
+def _stage_out(config: Config) -> dict[str, Any]:
+    """Return the fields of a launch about what the job will have written."""
+    return {"stage_out_most": config.stageout_max_size << 20, "stage_out_timeout": config.stageout_timeout}
 
 
 def _keep_resources(walltime: int) -> str:
@@ -268,12 +337,14 @@ def allocations(
         if has_gpus
         else {}
     )
+    archives = files.by_number(tx, numbers) if (numbers := {job.file_id for job in starting if job.file_id}) else {}
     return {
         job.id: JobAllocation(
             tuple(resource_of[number] for number in sorted(assigned.get(job.id, ()))),
             walltimes.get(job.assigned, 0),
             sizes,
             gpus,
+            archives.get(job.file_id or 0),
         )
         for job in starting
     }
@@ -286,6 +357,8 @@ def started(unit: UnitOfWork, report: Started) -> None:
         return
     unit.context.failures.started(report.node)
     job = unit.jobs[report.job]
+    if report.key:
+        _store_generated(unit, report)
     if attempt.number > 1:
         user_records.remove_doubts(unit.tx, job.user)
     unit.update_attempt(attempt, started_us=unit.us(report.at))
@@ -293,6 +366,15 @@ def started(unit: UnitOfWork, report: Started) -> None:
     if job.state is JobState.LAUNCHING:
         message = unknown_users.message_without(job)
         unit.move(report.job, JobState.RUNNING, f"its command runs on {report.node}", message=message)
+
+
+def _store_generated(unit: UnitOfWork, report: Started) -> None:
+    """Store the public half of the pair that the first node made; what is no key changes nothing."""
+    try:
+        fingerprint = fingerprint_of(report.key)
+    except (ValueError, IndexError):
+        return
+    job_keys.set_generated(unit.tx, report.job, JobKey(fingerprint, report.key))
 
 
 def failed(unit: UnitOfWork, report: NotLaunched) -> None:
@@ -356,11 +438,19 @@ def requeue(
             return
     if blame is Blame.USER and event is EventType.PROLOGUE_ERROR:
         _hold(unit, job, says)
-    elif not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(unit, job) >= MOST_ATTEMPTS):
+    elif _is_hopeless(unit, job, event, tries):
         unit.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
         unit.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
     else:
         _put_back(unit, job, says)
+
+
+def _is_hopeless(unit: UnitOfWork, job: Job, event: EventType, tries: int) -> bool:
+    """Return whether a job that could not be launched is not tried again."""
+    types = parse_types(job.types)
+    if types.permissive and types.frontend is None:
+        return True  # it asked for nodes that may not answer, and would get the same ones again
+    return not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(unit, job) >= MOST_ATTEMPTS)
 
 
 def _put_back(unit: UnitOfWork, job: Job, says: str, **changes: str) -> None:

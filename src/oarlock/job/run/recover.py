@@ -1,15 +1,171 @@
-"""Recover after a restart: adopt what runs, finish what ended, and launch only what certainly never ran."""
+"""Recover after a restart: adopt what runs, finish what ended, and launch only what certainly never ran.
+
+Attempts on nodes that belong to another generation of the database are unknown jobs: they are listed and their
+resources are held; nothing that they report is applied to a job of this database.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from oarlock.job import notices
-from oarlock.job.run import finish, launch, suspend, unknown, walltime
-from oarlock.job.run.effects import AwaitReport, Effect, Kill
+from oarlock.job.run import finish, launch, suspend, walltime
+from oarlock.job.run.effects import (
+    AwaitReport,
+    DiscardAttempt,
+    Effect,
+    EndUnknown,
+    ForgetAttempts,
+    Kill,
+    ScheduleAgain,
+    SurveyNodes,
+)
 from oarlock.job.run.finish import FinishedAttempts
-from oarlock.job.run.reports import AttemptMissing
+from oarlock.job.run.reports import AttemptMissing, Hello, LaunchDelayed, UnknownEnded
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
-from oarlock.model.job import FragState, JobState
+from oarlock.model.job import FragState, JobState, UnknownAttempt
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.settings.kinds import UnknownAttempts
+from oarlock.store.engine import facts, generation
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, moves, new_jobs
+from oarlock.store.queries import attempts, jobs, moves, new_jobs, resources
+
+log = logging.getLogger(__name__)
+
+_MOST_JOBS = 2**53  # no number above this is believed
+
+
+def load_unknown(tx: Tx, context: StepContext) -> list[Effect]:
+    """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
+    context.lineage.generation = generation.current(tx)
+    context.lineage.unknown_nodes = {attempt.node for attempt in attempts.all_unknown(tx)}
+    return [SurveyNodes(_nodes(tx))] if generation.pop_survey_request(tx) else []
+
+
+def _nodes(tx: Tx) -> tuple[str, ...]:
+    listed = [resource.properties for resource in resources.listed(tx)]
+    names = {str(values["network_address"]) for values in listed if values["type"] == DEFAULT_TYPE}
+    return tuple(sorted(names - {""}))
+
+
+def compare_generation(unit: UnitOfWork, node: str, hello: Hello) -> None:
+    """Begin a generation if a node has seen jobs of this instance that the database does not know."""
+    if not generation.highest_job(unit.tx) < hello.highest_job < _MOST_JOBS:
+        return
+    if hello.instance == facts.get(unit.tx, "identity"):
+        _begin_generation(unit, node, hello.highest_job)
+    else:
+        first = generation.skip_jobs(unit.tx, hello.highest_job)
+        log.warning("a node has seen jobs of another instance", extra={"node": node, "next_job": first})
+
+
+def _begin_generation(unit: UnitOfWork, node: str, job: int) -> None:
+    why = f"{node} has seen job {job}, which this database does not know: an older state of it was put back"
+    unit.context.lineage.generation = generation.begin(unit.tx, why, above=job, now=unit.now)
+    if generation.pop_survey_request(unit.tx):
+        unit.add_effects(SurveyNodes(_nodes(unit.tx)))
+
+
+def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAttempt]) -> None:
+    """Compare all attempts of a node that no step awaits with the stored ones, whenever the node is reached."""
+    before = {
+        (attempt.job, attempt.attempt, attempt.tag): attempt for attempt in attempts.unknown_of_node(unit.tx, node)
+    }
+    if not reported and not before:
+        return
+    lost = [attempt for attempt in reported if not _is_ours(unit, attempt)]
+    # Signed by this server, in this generation, and not in its database: the number may have been given again already.
+    if same := [
+        attempt.job for attempt in lost if attempt.tag and attempt.generation == unit.context.lineage.generation
+    ]:
+        _begin_generation(unit, node, max(same))
+    new = [attempt for attempt in lost if attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before]
+    attempts.add_unknown(unit.tx, [_dated(attempt, unit.now) for attempt in new])
+    for attempt in new:
+        unit.event(EventType.UNKNOWN_JOB_FOUND, _unknown_text(attempt), None, (node,))
+    for attempt in lost:
+        _discard_or_end(unit, attempt)
+    there = {(attempt.job, attempt.attempt, attempt.tag) for attempt in lost if attempt.alive}
+    gone = [attempt for key, attempt in before.items() if key not in there]
+    for attempt in (
+        *gone,
+        *(
+            attempt
+            for attempt in lost
+            if not attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before
+        ),
+    ):
+        unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (node,))
+    attempts.remove_unknown(unit.tx, [attempt.id for attempt in gone])
+    _note_nodes(unit)
+
+
+def _dated(attempt: UnknownAttempt, now: int) -> UnknownAttempt:
+    return replace(attempt, since=attempt.since or now)
+
+
+def _is_ours(unit: UnitOfWork, attempt: UnknownAttempt) -> bool:
+    """Return whether the database knows an attempt by its secret; one whose end is written down may be forgotten.
+
+    A server that died may have had no time to say so.
+    """
+    for stored in attempts.of_jobs(unit.tx, [attempt.job]):
+        if stored.number == attempt.attempt and stored.secret_hash == attempt.tag:
+            if stored.closed_us is not None and not attempt.alive:
+                unit.add_effects(ForgetAttempts(attempt.node, ((attempt.job, attempt.attempt),)))
+            return True
+    return False
+
+
+def _discard_or_end(unit: UnitOfWork, attempt: UnknownAttempt) -> None:
+    if not attempt.alive:
+        unit.add_effects(DiscardAttempt(attempt.node, attempt.job, attempt.attempt, attempt.tag))
+    elif unit.config.restore_unknown_attempts is UnknownAttempts.END:
+        unit.add_effects(EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag))
+
+
+def _named(attempt: UnknownAttempt) -> str:
+    whose = f" of {attempt.user}" if attempt.user else ""
+    signed = f"generation {attempt.generation or 'unknown'}" if attempt.tag else "not signed by this server"
+    return f"job {attempt.job} (attempt {attempt.attempt}{whose}; {signed}) on {attempt.node}"
+
+
+def _unknown_text(attempt: UnknownAttempt) -> str:
+    return (
+        f"{_named(attempt)} runs, and this database does not know it; its resources are held until it ends. "
+        "`oarlock unknown list` shows it, `oarlock unknown end NUMBER` ends it."
+    )
+
+
+def apply_unknown_report(unit: UnitOfWork, report: UnknownEnded | LaunchDelayed) -> None:
+    """Apply a report about one unknown job."""
+    if isinstance(report, UnknownEnded):
+        _ended(unit, report)
+    elif unit.open_attempt(report.job, report.attempt) is not None:
+        unit.event(EventType.UNKNOWN_JOB_FOUND, f"the launch waits: {report.says}", report.job, (report.node,))
+
+
+def _ended(unit: UnitOfWork, report: UnknownEnded) -> None:
+    """Note that an unknown job is over: what it held is free again."""
+    for attempt in attempts.unknown_of_node(unit.tx, report.node):
+        if (attempt.job, attempt.attempt, attempt.tag) == (report.job, report.attempt, report.tag):
+            attempts.remove_unknown(unit.tx, [attempt.id])
+            unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (report.node,))
+    unit.add_effects(DiscardAttempt(report.node, report.job, report.attempt, report.tag))
+    _note_nodes(unit)
+
+
+def _note_nodes(unit: UnitOfWork) -> None:
+    unit.context.lineage.unknown_nodes = {attempt.node for attempt in attempts.all_unknown(unit.tx)}
+    unit.add_effects(ScheduleAgain())
+
+
+def end_unknown(tx: Tx, number: int) -> list[Effect]:
+    """Return the effect that ends an unknown job; its resources are released when its node reports the end."""
+    attempt = attempts.get_unknown(tx, number)
+    return [EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag)]
 
 
 def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
@@ -21,7 +177,7 @@ def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     """
     for numbers in new_jobs.unfinished_arrays(tx):
         new_jobs.remove_array(tx, numbers)
-    survey = unknown.load(tx, context)
+    survey = load_unknown(tx, context)
     live = attempts.live(tx)
     effects: list[Effect] = [
         AwaitReport(node.name, attempt.job_id, attempt.number, context.secret(attempt))

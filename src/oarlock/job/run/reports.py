@@ -34,6 +34,7 @@ class Started:
     job: int
     attempt: int
     at: float | None  # by the node's clock, epoch seconds
+    key: str = ""  # the public half of the pair that was made there for the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class NodeReachable:
     hello: Hello
     unknown: tuple[UnknownAttempt, ...] = ()  # attempts there that no step awaits
     ahead: float = 0.0  # seconds by which its clock was ahead of the server's when it answered
+    is_desktop: bool = False  # it connected by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,16 @@ class LaunchDelayed:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueEnded:
-    """The server's epilogue ran for an attempt; `event` if it did not run well."""
+    """The server's epilogue ran for an attempt; `event` if it did not run well.
+
+    `lost`: why what the job wrote could not be fetched from its node.
+    """
 
     job: int
     attempt: int
     event: EventType | None = None
     says: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +192,14 @@ class NodesWoken:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesHealed:
+    """The site's healing program ran for Suspected nodes; `problem` is why it failed."""
+
+    nodes: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NotificationFailed:
     """A notice to a user could not be sent, or (`job` 0) an alert to administrators."""
 
@@ -211,6 +225,7 @@ IncomingReport = (
     | CheckpointSignalled
     | NodesChecked
     | NodesWoken
+    | NodesHealed
     | NotificationFailed
     | NotificationSent
 )

@@ -5,6 +5,7 @@ Between the snapshot and now others may have moved jobs and nodes: what no longe
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -17,14 +18,27 @@ from oarlock.job.run.launch import Hosts
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Plan
-from oarlock.model.snapshot import Snapshot
-from oarlock.plan.planner import OutOfTime, make_plan, never
+from oarlock.model.snapshot import SitePlan, Snapshot
+from oarlock.plan.planner import OutOfTime, begin_pass, make_plan, never
 from oarlock.plan.rules.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
-from oarlock.settings.choices import AfterError
+from oarlock.plan.timeline.occupancy import Occupation
+from oarlock.settings.kinds import AfterError
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, moves, plans, resources, shapes, snapshot, user_records
+from oarlock.store.queries import (
+    administration,
+    events,
+    jobs,
+    moves,
+    plans,
+    resources,
+    shapes,
+    snapshot,
+    user_records,
+    walltime_changes,
+)
 from oarlock.store.queries.plans import Prediction
 
 _SOON = 10  # seconds until something that should have happened is looked at again
@@ -63,7 +77,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     `whole`: all waiting jobs were looked at, so `predictions` are the whole plan. `holding`: who held resources then,
     `reserved`: which reservations had been accepted.
     `next_start`: when the next planned job is due. `left`: waiting jobs that this pass did not look at. `gone`: unless
-    None, `predictions` are only what changed, and these alternatives have no place any more.
+    None, `predictions` are only what changed, and these alternatives have no place any more. `priorities`: unless None,
+    the `scheduler_priority` of all resources that have one, since it changed.
     """
 
     now: int
@@ -81,6 +96,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     whole: bool = True
     left: int = 0
     gone: tuple[int, ...] | None = None
+    priorities: tuple[tuple[int, int], ...] | None = None
+    programs: tuple[tuple[str, str], ...] = ()  # open queues with a scheduler of the site's own, and its name
     hopeless: tuple[tuple[int, str], ...] = ()  # jobs that will not start as things are, and OAR's message for them
 
     @property
@@ -94,6 +111,7 @@ class Decision(Struct, frozen=True, kw_only=True):
             or self.wake
             or self.events
             or self.predictions
+            or self.priorities is not None
             or (self.whole if self.gone is None else self.gone)
         )
 
@@ -104,6 +122,7 @@ def plan_settings(config: Config) -> PlanSettings:
         security_time=config.scheduler_job_security_time,
         minimum_hole=config.scheduler_gantt_hole_minimum_time,
         order=config.scheduler_resource_order,
+        hierarchy=config.scheduler_priority_hierarchy_order,
         always_assigned=config.scheduler_resources_always_assigned_type,
         shared_when_suspended=config.scheduler_available_suspended_resource_type,
         besteffort_notice=config.scheduler_besteffort_kill_duration_before_reservation,
@@ -120,7 +139,7 @@ def plan_settings(config: Config) -> PlanSettings:
             user_targets=dict(config.karma_user_targets),
             project_weight=config.karma_coeff_project_consumption,
             user_weight=config.karma_coeff_user_consumption,
-            asked_weight=config.karma_coeff_user_asked_consumption,
+            requested_weight=config.karma_coeff_user_asked_consumption,
         ),
         weights=Weights(
             **config.priority_weights,
@@ -141,6 +160,7 @@ def read(
     depth: int | None = None,
     arrays: bool = False,
     memory: snapshot.SnapshotCache | None = None,
+    site_plans: Mapping[str, SitePlan] | None = None,
 ) -> snapshot.SnapshotRead:
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue.
 
@@ -159,7 +179,7 @@ def read(
     doubted = user_records.users_in_doubt(tx, now=now)
     # A job whose user is not found has no place in the plan: it would keep resources from others for nothing.
     waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
-    shot = structs.replace(seen.snapshot, waiting=waiting)
+    shot = structs.replace(seen.snapshot, waiting=waiting, site_plans=dict(site_plans or {}))
     if settings.quotas is not None:
         always, spans = quotas.rules_over_time(settings.quotas, shot.resources, now=now)
         shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
@@ -198,6 +218,7 @@ def decision(plan: Plan, seen: snapshot.SnapshotRead, settings: PlanSettings, *,
         next_start=min(_instants(plan, shot, later, settings), default=None),
         whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
+        programs=tuple([(queue.name, queue.program) for queue in shot.queues if queue.program and queue.active]),
         hopeless=tuple(_hopeless(plan)),
     )
 
@@ -318,10 +339,43 @@ def apply(tx: Tx, context: StepContext, decision: Decision, hosts: Hosts, *, now
     _make_room(unit, decision.kill)
     started = _start_all(unit, decision, hosts)
     _predict(unit, decision, started, set(reserved.values()))
-    walltime.grant(unit)
+    if decision.priorities is not None:
+        resources.set_priorities(tx, dict(decision.priorities))
+    walltime.grant(unit, partial(_within_quotas, unit, started))
     if decision.wake:
         unit.add_effects(WakeNodes(decision.wake))
     return unit.write()
+
+
+_NEXT_JOBS = 256  # waiting jobs of a queue whose planned places are counted when a walltime grows
+
+
+def _within_quotas(
+    unit: UnitOfWork, started: Sequence[JobStart], change: walltime_changes.WalltimeChange, seconds: int
+) -> int:
+    """Return by how many of these seconds quotas let a job last longer; planned jobs count unless they may be delayed.
+
+    The jobs that this step starts are still stored as waiting.
+    """
+    settings = plan_settings(unit.config)
+    if settings.quotas is None and not administration.all_quotas(unit.tx):
+        return seconds
+    window = unit.config.karma_window
+    shot = read(unit.tx, settings, karma_window=window, now=unit.now, depth=_NEXT_JOBS).snapshot
+    state = begin_pass(shot, now=unit.now, settings=settings)
+    choices = {choice.moldable_id: (job, choice.walltime) for job in shot.waiting for choice in job.choices}
+    planned = {} if change.delay_next_jobs else plans.read(unit.tx, list(choices))
+    places = [(place.moldable_id, place.start, place.resources) for place in planned.values()]
+    for moldable_id, start, given in (*places, *((start.moldable_id, unit.now, start.resources) for start in started)):
+        if moldable_id in choices:
+            job, lasting = choices[moldable_id]
+            kind = state.kind(job)
+            stop = start + state.duration(kind, lasting)
+            state.limits.count(job, kind, Occupation(start, stop, state.layout.bits_of(given)), lasting)
+    running = state.placed.get(change.job_id)
+    if running is None:
+        return seconds
+    return state.limits.extension(running, state.kind(running), state.own_resources(running), seconds, now=unit.now)
 
 
 def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobStart]:
@@ -353,10 +407,13 @@ def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
     if not wanted:
         return []
     unusable = resources.unusable(unit.tx, wanted)
+    permissive = [start for start in waiting if parse_types(unit.jobs[start.job_id].types).permissive]
+    removed = resources.removed(unit.tx, unusable) if permissive and unusable else set()
     newcomers = jobs.holders(unit.tx, wanted)
     seen = set(decision.holding)
-    taken = unusable | {number for number, holders in newcomers.items() if not seen.issuperset(holders)}
-    return [start for start in waiting if taken.isdisjoint(start.resources)]
+    taken = {number for number, holders in newcomers.items() if not seen.issuperset(holders)}
+    blocked = {start.job_id: removed for start in permissive}
+    return [start for start in waiting if (taken | blocked.get(start.job_id, unusable)).isdisjoint(start.resources)]
 
 
 def _waits(unit: UnitOfWork, job_id: int) -> bool:

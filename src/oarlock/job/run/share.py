@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from oarlock.config import Config
 from oarlock.job.run.reports import Hello
-from oarlock.model.resource import Resource, Value
+from oarlock.model.resource import Resource, Value, parse_cpus
 from oarlock.node.wire.messages import CgroupLimits
 
 _PIDS = 16_384
@@ -35,9 +35,19 @@ def limits(
 ) -> CgroupLimits:
     """Return what a job may use of a node: its CPUs, and the memory that goes with them."""
     field = config.job_resource_manager_property_db_field
-    cpus = sorted({cpu for resource in mine for cpu in _numbers(resource.properties.get(field))})
+    cpus = sorted({cpu for resource in mine for cpu in parse_cpus(resource.properties.get(field))})
     denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
     return CgroupLimits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
+
+
+def wrong_cpus(mine: Iterable[Resource], field: str) -> tuple[Resource, str] | None:
+    """Return the first resource whose property does not hold CPU numbers, and what is wrong with it."""
+    for resource in mine:
+        try:
+            parse_cpus(resource.properties.get(field))
+        except ValueError as error:
+            return resource, str(error)
+    return None
 
 
 def gpu_numbers(values: Iterable[Value]) -> tuple[int, ...]:
@@ -74,10 +84,3 @@ def _processes(count: int, machine: NodeCapacity) -> int:
         return _PIDS
     together = machine.hello.processes * 2 // 3  # the rest is for supervisors
     return min(_PIDS, max(_LEAST_PIDS, together * count // machine.size))
-
-
-def _numbers(value: Value) -> list[int]:
-    """Read CPU numbers: one, or several with commas between."""
-    if isinstance(value, int):
-        return [value]
-    return [int(part) for part in (value or "").split(",") if part.strip().isdigit()]

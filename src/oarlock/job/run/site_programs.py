@@ -30,10 +30,11 @@ class SiteProgram:
         return self.command[0]
 
 
-_NODES: tuple[tuple[str, EventType], ...] = (
+_NODES: tuple[tuple[str, EventType | None], ...] = (
     ("PROLOGUE_EXEC_FILE", EventType.PROLOGUE_ERROR),
     ("EPILOGUE_EXEC_FILE", EventType.EPILOGUE_ERROR),
     ("JOB_RESOURCE_MANAGER_FILE", EventType.CPUSET_ERROR),
+    ("OARMONITOR_SENSOR_FILE", None),
 )
 _SERVER: tuple[tuple[str, EventType | None], ...] = (
     ("SERVER_PROLOGUE_EXEC_FILE", EventType.SERVER_PROLOGUE_ERROR),
@@ -42,6 +43,8 @@ _SERVER: tuple[tuple[str, EventType | None], ...] = (
     ("JUST_BEFORE_RESUME_EXEC_FILE", None),
     ("SCHEDULER_NODE_MANAGER_WAKE_UP_CMD", None),
     ("SCHEDULER_NODE_MANAGER_SLEEP_CMD", None),
+    ("SUSPECTED_HEALING_EXEC_FILE", None),
+    ("ARCHIVE_FETCH_CMD", None),
     ("PINGCHECKER_FPING_COMMAND", None),
     ("PINGCHECKER_NMAP_COMMAND", None),
     ("PINGCHECKER_GENERIC_COMMAND", None),
@@ -58,9 +61,7 @@ def on_server(config: Config) -> list[SiteProgram]:
     return _listed(config, RunsOn.SERVER, _SERVER)
 
 
-def _listed(
-    config: Config, runs_on: RunsOn, keys: Sequence[tuple[str, EventType | None]] | Sequence[tuple[str, EventType]]
-) -> list[SiteProgram]:
+def _listed(config: Config, runs_on: RunsOn, keys: Sequence[tuple[str, EventType | None]]) -> list[SiteProgram]:
     programs = []
     for key, event in keys:
         value = getattr(config, key.lower())

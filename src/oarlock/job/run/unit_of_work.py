@@ -12,9 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from oarlock.config import Config
-from oarlock.job import notices
+from oarlock.job import notices, summaries
 from oarlock.job.cluster import queue_states
-from oarlock.job.run import final_usage
 from oarlock.job.run.blame import NodeFailures, ProgramFailures
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.model.condition import Column, In, Literal
@@ -216,7 +215,7 @@ class UnitOfWork:
                 self.add_effects(ScheduleAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))
-        final_usage.keep(self.tx, self._reports, now=self.now)
+        summaries.keep_reports(self.tx, self._reports, now=self.now)
         self._write_events()
         for by_check, hosts in self._suspects.items():
             if hosts:

@@ -4,7 +4,7 @@ Only then is the stored plan true of this instant and no pass under way, so that
 given a date.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -111,7 +111,10 @@ def _seconds(text: str, walltime: int) -> int:
 def _check_amount(tx: Tx, current: WalltimeStatus, pending: int, *, now: int) -> None:
     if current.most is not None and pending > 0 and current.granted + pending > current.most:
         most = duration.show_unpadded(current.most)
-        raise WalltimeRefused(f"request cannot be updated because the walltime cannot increase by more than {most}.")
+        raise WalltimeRefused(
+            f"request cannot be updated because the walltime cannot increase by more than {most}.",
+            hint=f"`oarwalltime {current.job_id}` shows what is granted; WALLTIME_MAX_INCREASE is the limit.",
+        )
     job = jobs.get(tx, current.job_id)
     over = now - _begin(tx, job, now=now)
     if pending < 0 and (current.walltime or 0) + pending <= over:
@@ -138,20 +141,26 @@ def _of_queue(values: Mapping[str, float], queue: str) -> float:
     return values.get(queue, values.get(_EVERY_QUEUE, 0.0))
 
 
-def grant(unit: UnitOfWork) -> None:
+QuotaCheck = Callable[[WalltimeChange, int], int]
+"""A change, and the seconds that would be granted of it → as many of them as quotas allow."""
+
+
+def grant(unit: UnitOfWork, within_quotas: QuotaCheck) -> None:
     """Grant what fits of the pending changes; what does not stays pending. Called after the plan was written."""
     if not unit.config.walltime_change_enabled:
         return
     changes = walltime_changes.pending(unit.tx)
     unit.load([change.job_id for change in changes])
     for change in changes:
-        _grant(unit, unit.jobs[change.job_id], change)
+        _grant(unit, unit.jobs[change.job_id], change, within_quotas)
 
 
-def _grant(unit: UnitOfWork, job: Job, change: WalltimeChange) -> None:
+def _grant(unit: UnitOfWork, job: Job, change: WalltimeChange, within_quotas: QuotaCheck) -> None:
     walltime = shapes.walltimes(unit.tx, [job.assigned])[job.assigned]
     end = _begin(unit.tx, job, now=unit.now) + walltime
     seconds = change.pending if change.pending < 0 else _increase(unit, job, change, walltime, end)
+    if seconds > 0:
+        seconds = within_quotas(change, seconds)
     if not seconds:
         return
     left = change.pending - seconds

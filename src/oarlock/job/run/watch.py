@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oarlock.job.cluster import node_states, power
+from oarlock.job.cluster import healing, node_states, power
 from oarlock.job.run import finish, kill, suspend, walltime
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
@@ -42,8 +42,10 @@ def check(
     _insist_on_kills(unit, dying, away, jumped)
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
     node_states.suspect_unreachable(unit, silent)
+    node_states.suspect_expired(unit)
     _mark_dead(unit, jumped)
-    power.sleep_idle_nodes(unit)
+    power.manage_power(unit)
+    healing.heal_suspected(unit)
     suspend.close_events_of_ended_jobs(tx)
     effects = [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
     return [*effects, *walltime.look_again(tx, context, now=now)]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from oarlock.lang.rules.parse import AdmissionRule
-from oarlock.lang.rules.templates import Template, TemplateValues
-from oarlock.lang.rules.vocabulary import FieldValues, RuleContext, levels
+from oarlock.lang.rules.vocabulary import FieldValues, RuleContext, Template, TemplateValues, levels
 from oarlock.lang.where import like
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission import Submission

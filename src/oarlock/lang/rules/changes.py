@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
-from oarlock.lang.rules.templates import Template, TemplateValues, fill
-from oarlock.lang.rules.vocabulary import RuleContext
+from oarlock.lang.rules.vocabulary import RuleContext, Template, TemplateValues, fill
 from oarlock.model.condition import Condition, both
 from oarlock.model.submission import Alternative, ResourceGroup, Submission
 

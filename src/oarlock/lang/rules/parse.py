@@ -12,7 +12,7 @@ from oarlock.lang.limits import closest, short
 from oarlock.lang.rules import changes, evaluate
 from oarlock.lang.rules.changes import SubmissionChange
 from oarlock.lang.rules.evaluate import RuleCondition
-from oarlock.lang.rules.templates import PLACES, Template
+from oarlock.lang.rules.vocabulary import PLACES, Template
 from oarlock.model.condition import Condition
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission_errors import BadRule

@@ -4,10 +4,8 @@ A small part of SQL's WHERE: `= != <> < <= > >= AND OR NOT IN LIKE BETWEEN IS [N
 numbers.
 """
 
-from oarlock.lang.where.check import Types, check, columns, known_column
-from oarlock.lang.where.evaluate import OPERATORS, like, truth
-from oarlock.lang.where.parse import RULE, STORED, TYPED, ConditionLimits, parse, parse_braced
-from oarlock.lang.where.render import show
+from oarlock.lang.where.check import OPERATORS, Types, check, columns, known_column, like, truth
+from oarlock.lang.where.parse import RULE, STORED, TYPED, ConditionLimits, parse, parse_braced, show
 
 __all__ = [
     "OPERATORS",

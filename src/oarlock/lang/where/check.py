@@ -1,12 +1,15 @@
-"""A condition held against the columns there are: names resolved, values brought to the column's type."""
+"""Conditions on columns: names resolved, values brought to the types; and what a condition says of a row."""
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
 
 from msgspec.structs import replace
 
 from oarlock.lang.limits import closest, short
-from oarlock.lang.where.tokens import INTEGER_DIGITS, INTEGERS
+from oarlock.lang.where.parse import INTEGER_DIGITS, INTEGERS
 from oarlock.model.condition import (
     And,
     Between,
@@ -138,3 +141,81 @@ def _described(operand: Operand, types: Types) -> str:
     if isinstance(operand, Column):
         return f"`{short(operand.name)}` holds {'texts' if kind is str else 'integers'}"
     return f"'{short(str(operand.value))}' is a text" if kind is str else f"{operand.value} is a number"
+
+
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What comparisons do with two values, or with two columns of SQL."""
+
+
+def truth(condition: Condition, row: Mapping[str, float | str | None]) -> bool | None:
+    """Return whether a row fulfils a condition; `None` where SQL says UNKNOWN, because something compared is NULL.
+
+    The condition has passed `check` with the columns of the row. Texts are ordered by code point.
+    """
+    match condition:
+        case And(parts):
+            return _every(truth(part, row) for part in parts)
+        case Or(parts):
+            return _opposite(_every(_opposite(truth(part, row)) for part in parts))
+        case Not(inner):
+            return _opposite(truth(inner, row))
+        case IsNull(column, negated):
+            return (row[column.name] is None) != negated
+        case Compare(op, left, right):
+            return _compared(op, _value(left, row), _value(right, row))
+        case _:
+            value = row[condition.column.name]
+            return None if value is None else _holds(condition, value) != condition.negated
+
+
+@lru_cache(maxsize=512)
+def like(pattern: str) -> re.Pattern[str]:
+    """Turn a LIKE pattern into one for `fullmatch`, whose time grows with pattern times text and no faster.
+
+    There is no escape character: a backslash stands for itself.
+    """
+    first, *others = (re.escape(run).replace("_", ".") for run in pattern.split("%"))
+    if not others:
+        return re.compile(first, re.DOTALL)
+    # The first place where a run fits is as good as any later one: never go back behind it.
+    middle = "".join(f"(?>.*?{run})" for run in others[:-1])
+    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
+
+
+def _every(answers: Iterable[bool | None]) -> bool | None:
+    answer: bool | None = True
+    for part in answers:
+        if part is False:
+            return False
+        if part is None:
+            answer = None
+    return answer
+
+
+def _opposite(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _value(operand: Operand, row: Mapping[str, float | str | None]) -> float | str | None:
+    return row[operand.name] if isinstance(operand, Column) else operand.value
+
+
+def _compared(op: str, left: float | str | None, right: float | str | None) -> bool | None:
+    return None if left is None or right is None else OPERATORS[op](left, right)
+
+
+def _holds(test: In | Like | Between, value: Any) -> bool:
+    match test:
+        case In(items=items):
+            return any(value == item.value for item in items)
+        case Like(pattern=pattern):
+            return like(pattern).fullmatch(value) is not None
+        case _:
+            return bool(test.low.value <= value <= test.high.value)

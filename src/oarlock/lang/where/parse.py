@@ -1,10 +1,12 @@
-"""Text → condition, by precedence: OR, AND, NOT, then one comparison or test."""
+"""Text ⇄ condition: tokens, then precedence (OR, AND, NOT, one comparison or test); and back in one form."""
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+from types import UnionType
+from typing import NamedTuple
 
 from oarlock.lang.limits import TYPED_BYTES, fits, short
-from oarlock.lang.where.tokens import HINTS, INTEGER_DIGITS, INTEGERS, ConditionToken, cut
 from oarlock.model.condition import (
     And,
     Between,
@@ -20,6 +22,82 @@ from oarlock.model.condition import (
     Or,
 )
 from oarlock.model.errors import SyntaxRefused, TooLong
+
+KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL"})
+
+INTEGERS = range(-(2**63), 2**63)
+"""What a column of either database can hold."""
+
+INTEGER_DIGITS = 19
+"""More are never turned into a number: that takes time."""
+
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_TOKEN = re.compile(
+    r"""\s*+(?:
+      (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<text>'(?:[^']++|'')*+')
+    | (?P<number>-?[0-9]+(?:\.[0-9]+)?)
+    | (?P<op>==|<=|>=|<>|!=|=|<|>)
+    | (?P<mark>[(),}])
+    | (?P<quoted>"(?:[^"]++|"")++")
+    | (?P<stray>&&|\|\||--|/\*|.)
+    | (?P<end>\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_LAST = frozenset({"}", "stray"})
+
+_SINGLE = "A text takes single quotes: 'like this'."
+_NO_COMMENT = "A condition has no comments."
+
+HINTS = {
+    "==": "One `=` compares.",
+    "&&": "Write AND.",
+    "||": "Write OR.",
+    "!": "Write NOT, or != for `differs from`.",
+    ";": "A condition is not a statement: it has no semicolon.",
+    "--": _NO_COMMENT,
+    "/*": _NO_COMMENT,
+    "#": _NO_COMMENT,
+    "'": "This quote is never closed; a quote inside a text is written twice: 'it''s'.",
+    '"': "This quote is never closed, or holds no name; an empty text is ''.",
+    "‘": _SINGLE,
+    "’": _SINGLE,
+    "“": _SINGLE,
+    "”": _SINGLE,
+    "`": "A name needs no quotes, or double ones.",
+    "NULL": "Nothing is equal to NULL: write IS NULL or IS NOT NULL.",
+}
+"""What a person who wrote this probably meant, by the token as written (keywords in capitals)."""
+
+
+class ConditionToken(NamedTuple):
+    """A piece of a condition.
+
+    The kind is `name`, `quoted`, `text`, `number`, `op`, `stray`, `end`, or the keyword (in capitals) or mark itself.
+    """
+
+    kind: str
+    written: str
+    at: int
+
+
+def cut(text: str, begin: int) -> list[ConditionToken]:
+    """Cut a text from `begin` on; the last token is always the end, a closing brace, or something strange."""
+    tokens = []
+    for match in _TOKEN.finditer(text, begin):
+        kind = match.lastgroup or "end"
+        written = match[kind]
+        if kind == "name" and (upper := written.upper()) in KEYWORDS:
+            kind = upper
+        elif kind == "mark":
+            kind = written
+        tokens.append(ConditionToken(kind, written, match.end() - len(written)))
+        if kind in _LAST:
+            break
+    return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +332,58 @@ class _Parser:
         if kind == "(" and expected == _TEST:
             return "A condition has no functions."
         return HINTS.get(written.upper(), "")
+
+
+def show(condition: Condition) -> str:
+    """Write a condition so that parsing it again gives the same tree."""
+    match condition:
+        case Compare(op, left, right):
+            return f"{_operand(left)} {op} {_operand(right)}"
+        case In(column, _, negated, str(file)):
+            return f"{_operand(column)}{_not(negated)} IN FILE {_text(file)}"
+        case In(column, items, negated):
+            return f"{_operand(column)}{_not(negated)} IN ({', '.join(map(_operand, items))})"
+        case Like(column, pattern, negated):
+            return f"{_operand(column)}{_not(negated)} LIKE {_text(pattern)}"
+        case Between(column, low, high, negated):
+            return f"{_operand(column)}{_not(negated)} BETWEEN {_operand(low)} AND {_operand(high)}"
+        case IsNull(column, negated):
+            return f"{_operand(column)} IS{_not(negated)} NULL"
+        case Not(inner):
+            return f"NOT {_within(inner, And | Or)}"
+        # A chain inside a chain of the same kind keeps its parentheses: the tree has them apart.
+        case And(parts):
+            return " AND ".join(_within(part, And | Or) for part in parts)
+        case _:
+            return " OR ".join(_within(part, Or) for part in condition.parts)
+
+
+def _within(condition: Condition, bracketed: type | UnionType) -> str:
+    return f"({show(condition)})" if isinstance(condition, bracketed) else show(condition)
+
+
+def _not(negated: bool) -> str:
+    return " NOT" if negated else ""
+
+
+def _operand(operand: Operand) -> str:
+    if isinstance(operand, Column):
+        return _name(operand.name)
+    if isinstance(operand.value, str):
+        return _text(operand.value)
+    return _number(operand.value)
+
+
+def _name(name: str) -> str:
+    if PLAIN_NAME.fullmatch(name) and name.upper() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _number(value: float) -> str:
+    """Write all digits: the language has no exponents."""
+    return str(value) if isinstance(value, int) else format(Decimal(repr(value)), "f")

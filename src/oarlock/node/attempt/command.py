@@ -23,9 +23,10 @@ from oarlock.node.attempt.environment import (
     variables,
 )
 from oarlock.node.attempt.identity import LookUpFailed, User, UserMissing, UserRefused, become, resolve
+from oarlock.node.attempt.job_key import KeyNotMade, make_pair
 from oarlock.node.attempt.spool import write_all
 from oarlock.node.cgroup.base import JobCgroup
-from oarlock.node.wire.messages import Launch
+from oarlock.node.wire.messages import GENERATED, Launch
 
 _LOGIN_FLAG = {"bash": ["-l"]}
 """A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
@@ -95,7 +96,7 @@ def make_command_spec(
         stdout=launch.stdout,
         stderr=launch.stderr,
         command=launch.command,
-        files=files,
+        files=files if launch.has_key else files[:2],
         environment=environment,
         account=account,
         tools=tools_folder(files.runtime),
@@ -149,7 +150,7 @@ def _go(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> N
     chown_files(spec.files, user)
     raise_oom_score()
     os.umask(0o022)
-    _close_others(keep=status.fileno())  # what is opened later closes at exec
+    close_others(keep=(status.fileno(),))  # what is opened later closes at exec
     become(user)
     run_step("WORKING_DIRECTORY", lambda: os.chdir(spec.directory))
     out, err = open_output(spec.stdout), open_output(spec.stderr)
@@ -190,13 +191,26 @@ def look_up_and_send(spec: CommandSpec, status: socket.socket) -> User:
     return user
 
 
-def write_files(launch: Launch, files: JobFiles) -> None:
-    """Write node and property file, in a directory where only root writes; nobody else reads them yet."""
+def write_files(launch: Launch, files: JobFiles) -> str:
+    """Write node and property file, in a directory where only root writes; nobody else reads them yet.
+
+    Return the public half of the job's key, if the pair is made here.
+    """
     try:
         _write_file(files.nodes, node_file(launch))
         _write_file(files.resources, property_file(launch))
-    except OSError as error:
+        return _prepare_key(launch, files.key) if launch.has_key else ""
+    except (OSError, KeyNotMade) as error:
         raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
+
+
+def _prepare_key(launch: Launch, path: str) -> str:
+    """Make the pair of a job; one that was brought has to be here."""
+    if launch.key == GENERATED:
+        return make_pair(path, f"{launch.user}@job{launch.job}")
+    if not os.path.exists(path):
+        raise KeyNotMade(f"the key of job {launch.job} was lost on its way to this node")
+    return ""
 
 
 def _write_file(path: str, text: str) -> None:
@@ -252,11 +266,18 @@ def open_output(name: str) -> int:
 def login_shell(user: User, spec: CommandSpec) -> tuple[str, list[str]]:
     """Return the login shell and its arguments."""
     name = os.path.basename(user.shell)
-    return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", _set_path(name, spec.tools) + spec.command]
+    return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", set_path(name, spec.tools) + spec.command]
 
 
-def _set_path(shell: str, folder: str) -> str:
-    """Return what is run before the command, on its first line, so that errors name the lines of the user."""
+KEEP_TOOLS = 'case ":$PATH:" in *":{folder}:"*) ;; *) PATH="{folder}:$PATH" ;; esac'
+"""Run by shells at a terminal before a prompt: profiles of some systems, such as Debian, set PATH anew."""
+
+PATH_FILE = ".path"
+"""The file with that, in the folder of the commands."""
+
+
+def set_path(shell: str, folder: str) -> str:
+    """Return what is run before the user's first line, without a line of its own: errors name the user's lines."""
     return _SET_PATH.get(shell, "").format(folder=folder) if folder else ""
 
 
@@ -266,10 +287,19 @@ def _wire(out: int, err: int) -> None:
         os.dup2(fd, at, inheritable=True)
 
 
-def _close_others(*, keep: int) -> None:
-    """Close all descriptors but the standard three and `keep`."""
-    os.closerange(3, keep)
-    os.closerange(keep + 1, FDS)
+def close_others(*, keep: tuple[int, ...]) -> None:
+    """Close all descriptors but the standard three and those to keep."""
+    ends = (2, *sorted(keep), FDS)
+    for before, after in zip(ends, ends[1:]):
+        os.closerange(before + 1, after)
+
+
+def receive_message(status: socket.socket) -> bytes:
+    """Receive a message of a child that ended; nothing if there is none left."""
+    try:
+        return status.recv(LONGEST_MESSAGE)
+    except BlockingIOError:
+        return b""
 
 
 def parse_child_message(data: bytes) -> User | CannotStart:

@@ -35,11 +35,12 @@ class JobFiles(NamedTuple):
 
     nodes: str
     resources: str
+    key: str  # only where the job has one on this node
 
     @classmethod
     def of(cls, runtime: str, name: str) -> JobFiles:
         """Return the paths of an attempt's files."""
-        return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
+        return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources", f"{runtime}/{name}.key")
 
     @property
     def runtime(self) -> str:
@@ -104,6 +105,7 @@ def _oar(launch: Launch, files: JobFiles, cpuset: str) -> dict[str, str]:
         "OAR_STDERR": launch.stderr,
         "OAR_KEY": "1" if launch.key else "0",
         "OAR_CPUSET": cpuset,
+        **({"OAR_JOB_KEY_FILE": files.key} if launch.has_key else {}),
     }
 
 

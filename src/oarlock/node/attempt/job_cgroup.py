@@ -1,7 +1,8 @@
 """Make, empty and remove the cgroup of a job, or what a site's own program makes in its place.
 
 That program gets `init`, `freeze`, `thaw` or `clean` as its only argument and the job as JSON on stdin. `init` prints
-one JSON object: `join` lists the files that a process writes its number to, `path` is what OAR_CPUSET shall be.
+one JSON object: `join` lists the files that a process writes its number to, `path` is what OAR_CPUSET shall be. Before
+a shell or command of `oarsh` and `oarsub -C` begins it gets `enter` and the number of that process.
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ class SiteCgroup:
         self.procs_files = tuple(str(path) for path in made.get("join", []))
         self.path = str(made.get("path", ""))
 
-    def _call(self, verb: str) -> Body:
+    def _call(self, verb: str, *more: str) -> Body:
         about: Body = {"limits": self._launch.limits._asdict()}
-        return _object(_call_program(self._launch.hooks.manager, verb, self._launch, self._node, about))
+        return _object(_call_program(self._launch.hooks.manager, (verb, *more), self._launch, self._node, about))
 
     def join(self) -> None:
         join_cgroup(self.procs_files)
+
+    def enter(self) -> None:
+        """Put the calling process in, and let the site's program do its part."""
+        self.join()
+        self._call("enter", str(os.getpid()))
 
     def pids(self) -> list[int]:
         return sorted({pid for path in self.procs_files for pid in processes(os.path.dirname(path))})
@@ -74,18 +80,27 @@ class SiteCgroup:
         self._call("clean")
 
 
+def join_as_session(group: JobCgroup) -> None:
+    """Put the calling process, which is to be a session, into the group of a job; a site's own program is called."""
+    if isinstance(group, SiteCgroup):
+        group.enter()
+    else:
+        group.join()
+
+
 def suspend_by_program(launch: Launch, node: str, group: JobCgroup, verb: str) -> None:
     """Have the site's own program suspend or resume a job; raise `CgroupError` if it does not."""
     about: Body = {"path": group.path, "pids": group.pids()}
-    _call_program(launch.hooks.suspend, verb, launch, node, about)
+    _call_program(launch.hooks.suspend, (verb,), launch, node, about)
 
 
-def _call_program(program: str, verb: str, launch: Launch, node: str, about: Body) -> bytes:
+def _call_program(program: str, arguments: tuple[str, ...], launch: Launch, node: str, about: Body) -> bytes:
     """Run a program to its end and return what it prints; a refusal or too long a wait is an error."""
+    verb = arguments[0]
     job = {"job": launch.job, "user": launch.user, "name": launch.cpuset, "node": node, **about, "action": verb}
     out, into = os.pipe()
     try:
-        pid = _start(program, verb, job, into)
+        pid = _start(program, arguments, job, into)
         text = _read(out, pid, launch.hooks.timeout)
     finally:
         os.close(out)
@@ -95,9 +110,9 @@ def _call_program(program: str, verb: str, launch: Launch, node: str, about: Bod
     return text
 
 
-def _start(program: str, verb: str, job: Body, into: int) -> int:
+def _start(program: str, arguments: tuple[str, ...], job: Body, into: int) -> int:
     try:
-        return site_script.start(program, [verb], job, {}, lambda: None, into)
+        return site_script.start(program, list(arguments), job, {}, lambda: None, into)
     except site_script.UntrustedScript as error:
         raise ManagerUnusable(str(error)) from error
     finally:

@@ -71,12 +71,10 @@ def run(notice: Notice, driver: CgroupDriver, wake: int, *, lowest_uid: int, sec
     if pid == 0:
         _child(notice, group, lowest_uid, writing)
     os.close(writing)
-    status = _ended(pid, wake, seconds)
-    group.kill()
+    status = wait_ended(pid, wake, seconds)
+    remove_group(group)
     if status is None:
         os.waitpid(pid, 0)
-    if group.wait_empty(_EMPTY_SECONDS):
-        group.remove()
     message = os.read(reading, _LONGEST_TOLD).decode(errors="replace")
     os.close(reading)
     return _problem(notice.program, status, message, seconds)
@@ -90,7 +88,14 @@ def _problem(program: str, status: int | None, message: str, seconds: float) -> 
     return f"{program} ended with {site_script.describe_exit(status)}" if status else ""
 
 
-def _ended(pid: int, wake: int, seconds: float) -> int | None:
+def remove_group(group: JobCgroup) -> None:
+    """Kill what is left in the group of a program, and remove it."""
+    group.kill()
+    if group.wait_empty(_EMPTY_SECONDS):
+        group.remove()
+
+
+def wait_ended(pid: int, wake: int, seconds: float) -> int | None:
     """Wait for a child; `None` when its time is over."""
     end = time.monotonic() + seconds
     watch = select.poll()

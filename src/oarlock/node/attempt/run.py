@@ -11,15 +11,18 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oarlock.node.attempt import command, job_cgroup, logind, site_script, spool
+from oarlock.node import trust
+from oarlock.node.attempt import command, job_cgroup, logind, site_script, spool, work_folder
 from oarlock.node.attempt.children import ChildProcesses, NoteWriter, format_note
 from oarlock.node.attempt.command import CannotStart
+from oarlock.node.attempt.debug_log import DebugLog
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import AccountCache
 from oarlock.node.attempt.job_cgroup import ManagerUnusable
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
 from oarlock.node.attempt.link import ProgramLink, receive_with_fd
 from oarlock.node.attempt.spawner import SpawnerVanished
+from oarlock.node.attempt.spool import file_path
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.cgroup.signals import choose_targets
 from oarlock.node.wire.channel import Body
@@ -38,6 +41,8 @@ from oarlock.node.wire.messages import (
 )
 
 _OTHER_MARGIN = 60.0
+_STAGE_IN = "STAGE_IN_ERROR"
+_TIDY_SECONDS = 10.0  # for what was unpacked to be taken away
 _NOTES_SECONDS = 1.0  # for the last notes in a user's file to be written
 
 
@@ -69,19 +74,23 @@ class SupervisorTools(NamedTuple):
     notes: NoteWriter
     wait: Callable[[float, list[int]], None]  # until an instant, or for something on these descriptors
     on_finish: Callable[[], None]  # when the job has to end
+    log: DebugLog
 
 
 class AttemptRun:
     """The run of one attempt."""
 
     def __init__(self, tools: SupervisorTools, launch: Launch, key: spool.Key) -> None:
-        self._tools, self.launch, self._key = tools, launch, key
+        self._tools, self._key = tools, key
+        self.launch = launch = work_folder.place(launch, tools.settings)
         self.state = "launching"
         self.report = Report(launch.job, launch.attempt, tools.settings.node, tools.boot, EXITED)
         self.is_ending = self._lingers = self._has_files = False
+        self._public_key = ""  # of the pair that was made here
         self.began = 0.0
         self._group: JobCgroup | None = None
         self._stderr = -1
+        self._brought: work_folder.Files = {}  # to the directory of a job on a desktop, before the job began
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = launch.grace + _OTHER_MARGIN if launch.role == OTHER else 0.0
         self.lease = Lease(launch.walltime, checkpoint=launch.checkpoint, margin=margin)
@@ -98,12 +107,19 @@ class AttemptRun:
         self._lingers = logind.keep_user(self.launch.user, self._tools.settings.node, self._key)
         if self.launch.role == FIRST:
             self._run_prologue()
-            if not self.launch.interactive:
-                self._start_command()
+        if self._tools.settings.work:
+            work_folder.make(self.launch, lowest_uid=self._tools.settings.lowest_uid)
+        if self.launch.stage_in:
+            self._stage_in()
+        if self.launch.role == FIRST and self.launch.key:
+            self._write_files(self.launch)  # the public half is reported with the start
+        if self.launch.role == FIRST and not self.launch.interactive:
+            self._start_command()
         self.state = "running"
         self.report = self.report._replace(started=time.time())
         self.began = now()
         self.lease.begin(self.began)
+        self._tools.log.write("running", pid=self._tools.children.main)
 
     def describe(self) -> Body:
         """Return what a node program is told of the attempt."""
@@ -113,12 +129,14 @@ class AttemptRun:
             "state": self.state,
             "started": self.report.started,
             "role": self.launch.role,
+            **({"key": self._public_key} if self._public_key else {}),
         }
 
     def _make_cgroup(self) -> None:
         try:
             self._group = job_cgroup.make_cgroup(self.launch, self._tools.driver, self._tools.settings.node)
             self.launch = job_cgroup.drop_undenied_devices(self.launch, self._tools.driver)
+            self._tools.log.write("cgroup made", path=str(self._group.path))
         except (CgroupError, OSError) as error:
             self._blame_manager("CPUSET_ERROR", error)
             raise CannotStart("CPUSET_ERROR", str(error)) from error
@@ -136,13 +154,19 @@ class AttemptRun:
 
     def command_spec(self, launch: Launch) -> command.CommandSpec:
         """Build what a child needs; write the files of the job first, if they are not there."""
+        self._write_files(launch)
+        return self._spec(launch)
+
+    def _spec(self, launch: Launch) -> command.CommandSpec:
         account = self._tools.accounts.get(launch.user, launch.uid, now=now())
-        if not self._has_files:
-            command.write_files(launch, self._files)
-            self._has_files = True
         return command.make_command_spec(
             launch, self.job_cgroup(), self._files, account, lowest_uid=self._tools.settings.lowest_uid
         )
+
+    def _write_files(self, launch: Launch) -> None:
+        if not self._has_files:
+            self._public_key = command.write_files(launch, self._files)
+            self._has_files = True
 
     def _start_command(self) -> None:
         """Start the child and wait until exec, or raise what the child reports."""
@@ -176,6 +200,84 @@ class AttemptRun:
                 raise message
             else:
                 self._tools.accounts.add(message, self.launch.uid, now=now())
+
+    def _stage_in(self) -> None:
+        """Unpack the job's archive below its directory; raise `CannotStart` if that fails or takes too long."""
+        from oarlock.node.attempt import stage_in  # imported late: what a supervisor maps, every fork pays for
+
+        launch = self.launch
+        spec = self.command_spec(launch)
+        try:
+            fd = os.open(file_path(self._tools.settings.spool, launch.stage_in), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CannotStart(_STAGE_IN, f"its archive is not on the node: {error.strerror}") from error
+        aside = f".stage-in.{spool.entry_name(self._key)}.{self._tools.settings.node}"
+        archive = stage_in.Archive(fd, launch.stage_in_most, aside)
+        child = stage_in.start(spec, self.job_cgroup().join, archive)
+        os.close(fd)
+        try:
+            self._wait_for_unpacking(child)
+        finally:
+            child.status.close()
+        if self._tools.settings.work:
+            self._brought = work_folder.scan(launch.directory)
+
+    def _wait_for_unpacking(self, child: command.StartedCommand) -> None:
+        pid, seconds = child.pid or 0, self.launch.stage_in_timeout
+        status = self._ended_by(pid, now() + seconds)
+        if status is None:
+            os.kill(pid, signal.SIGTERM)  # not yet collected, so the number is still its own
+            self._ended_by(pid, now() + _TIDY_SECONDS)
+            self.job_cgroup().kill()
+            self._raise_if_ending()
+            raise CannotStart(_STAGE_IN, f"the archive was not unpacked within {seconds} s")
+        while data := command.receive_message(child.status):
+            message = command.parse_child_message(data)
+            if isinstance(message, CannotStart):
+                raise message
+            self._tools.accounts.add(message, self.launch.uid, now=now())
+        if status:
+            raise CannotStart(_STAGE_IN, f"unpacking ended with {site_script.describe_exit(status)}")
+
+    def _stage_out(self) -> None:
+        """Pack what the job wrote on a desktop, and take its directory away; a failure is an event."""
+        from oarlock.node.attempt import stage_out  # imported late, as above
+
+        launch = self.launch
+        most = launch.stage_out_most if launch.role == FIRST and self.report.started is not None else 0
+        directory = stage_out.JobDirectory(launch.directory, self._brought, most)
+        try:
+            child = stage_out.start(self._spec(launch), directory, self._tools.settings.spool, self._key)
+        except (CannotStart, OSError, trust.UnsafeDirectory) as error:
+            self.add_event(stage_out.EVENT, f"what the job wrote cannot be packed: {error}")
+            return
+        try:
+            self._wait_for_packing(child)
+        finally:
+            child.status.close()
+
+    def _wait_for_packing(self, child: command.StartedCommand) -> None:
+        from oarlock.node.attempt import stage_out
+
+        pid, seconds = child.pid or 0, self.launch.stage_out_timeout
+        self.is_ending = False  # a job that was ended has written files as well
+        if self._ended_by(pid, now() + seconds) is None:
+            os.kill(pid, signal.SIGKILL)
+            self._ended_by(pid, now() + _TIDY_SECONDS)
+            says = "the job was killed meanwhile" if self.is_ending else f"that took more than {seconds} s"
+            self.add_event(stage_out.EVENT, f"what the job wrote is kept in {self.launch.directory}: {says}")
+            return
+        while data := command.receive_message(child.status):
+            message = command.parse_child_message(data)
+            if isinstance(message, CannotStart) and message.event:
+                self.add_event(message.event, str(message))
+            elif isinstance(message, CannotStart):
+                packed = stage_out.parse_packed(str(message))
+                self.report = self.report._replace(stage_out=packed.sha256, stage_out_size=packed.size)
+        try:
+            os.rmdir(self.launch.directory)
+        except OSError:
+            return  # what could not be brought back is still in it
 
     def _start_timeout_error(self) -> Exception:
         if self._stderr >= 0:
@@ -214,7 +316,10 @@ class AttemptRun:
             return None
         tools = self._tools
         context = site_script.HookContext(word, path, self.launch, tools.settings.node, self._files.nodes)
-        return site_script.run_hook(context, tools.driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+        tools.log.write(word, path=path)
+        problem = site_script.run_hook(context, tools.driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+        tools.log.write(f"{word} ended", problem=problem.says if problem else None)
+        return problem
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
@@ -242,6 +347,7 @@ class AttemptRun:
         """Send TERM to the job; what is left after the grace is killed as a whole."""
         if not self.is_ending:
             self.is_ending, self.report = True, self.report._replace(outcome=outcome)
+            self._tools.log.write("to be ended", outcome=outcome, grace=grace)
             self.note("KILLED")
             if self.lease.is_suspended:
                 self._thaw_to_end()
@@ -317,6 +423,7 @@ class AttemptRun:
 
     def add_event(self, event: str, says: str) -> None:
         """Add an event to the report."""
+        self._tools.log.write("event", type=event, says=says)
         self.report = self.report._replace(events=(*self.report.events, (event, says)))
 
     def note(self, what: str) -> None:
@@ -339,6 +446,7 @@ class AttemptRun:
             ran = self.lease.ran(now())
             self.report = self.report._replace(ended=time.time(), ran=ran, status=self._tools.children.outcome)
         self.state = "ending"
+        self._tools.log.write("command ended", status=self.report.status)
         if self._group is not None:
             self._empty(self._group)
 
@@ -354,6 +462,8 @@ class AttemptRun:
                 self._ended_by(self._tools.notes.pid, now() + _NOTES_SECONDS)
                 self.check_writer()
             os.close(self._stderr)
+        if self._tools.settings.work and os.path.isdir(self.launch.directory):
+            self._stage_out()
 
     def _empty(self, group: JobCgroup) -> None:
         try:
@@ -363,6 +473,7 @@ class AttemptRun:
                 self.report = self.report._replace(counters=counters)
                 self._report_memory_kills(int(counters.get("memory_oom_kills_total", 0)))
                 group.remove()
+                self._tools.log.write("cgroup removed")
             else:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"
                 self.add_event("CPUSET_CLEAN_ERROR", left)

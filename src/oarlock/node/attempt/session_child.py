@@ -15,6 +15,8 @@ from typing import Callable, NamedTuple
 
 from oarlock.node.attempt.command import (
     FDS,
+    KEEP_TOOLS,
+    PATH_FILE,
     CannotStart,
     CommandSpec,
     chown_files,
@@ -22,14 +24,16 @@ from oarlock.node.attempt.command import (
     raise_oom_score,
     run_step,
     send_failure,
+    set_path,
     status_sockets,
 )
 from oarlock.node.attempt.identity import User, become
+from oarlock.node.cgroup.base import CgroupError
 
 _IUTF8 = 0o40000  # of termios(3): a backspace erases a whole character; Python has no name for it
 _TERMINAL_MODE = 0o620
-_KEEP_TOOLS = 'case ":$PATH:" in *":{folder}:"*) ;; *) PATH="{folder}:$PATH" ;; esac'
-"""Run by bash before each prompt: profiles of some systems, such as Debian, set PATH as if it were empty."""
+_READ_ENV = frozenset({"sh", "dash", "ash", "ksh", "ksh93", "mksh"})
+"""Shells that read the file $ENV names before the first prompt at a terminal, as POSIX says."""
 
 
 class SessionSpec(NamedTuple):
@@ -119,7 +123,7 @@ def _go(
     ends: tuple[int, int, int],
 ) -> None:
     os.setsid()
-    run_step("CPUSET_ERROR", join)
+    _join(join)
     user = spec.account or look_up_and_send(spec, status)
     chown_files(spec.files, user)
     raise_oom_score()
@@ -130,13 +134,41 @@ def _go(
     os.closerange(status.fileno() + 1, FDS)
     if session.terminal:
         _own_terminal(user)
+    elif session.command is None:
+        _set_path_first(user.shell, spec.tools)
     become(user)
     _enter_directory(session, spec, user)
     shell, arguments = _arguments(session, user)
     environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
-    if session.terminal and session.command is None and os.path.basename(shell) == "bash":
-        environment.setdefault("PROMPT_COMMAND", _KEEP_TOOLS.format(folder=spec.tools))
+    if session.terminal and session.command is None:
+        _keep_tools(environment, os.path.basename(shell), spec.tools)
     run_step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
+
+
+def _keep_tools(environment: dict[str, str], shell: str, folder: str) -> None:
+    """Have a shell at a terminal put the folder of the commands into PATH again after its profiles."""
+    if shell == "bash":
+        environment.setdefault("PROMPT_COMMAND", KEEP_TOOLS.format(folder=folder))
+    elif shell in _READ_ENV and folder:
+        environment.setdefault("ENV", f"{folder}/{PATH_FILE}")
+
+
+def _join(join: Callable[[], None]) -> None:
+    try:
+        run_step("CPUSET_ERROR", join)
+    except CgroupError as error:  # of the site's own program
+        raise CannotStart("CPUSET_ERROR", str(error)) from error
+
+
+def _set_path_first(shell: str, folder: str) -> None:
+    """Put what sets PATH before all input, on its first line: profiles set it anew, and the shell reads them first.
+
+    To be called as root: the pipe is root's. Our end is written to only after exec.
+    """
+    if text := set_path(os.path.basename(shell), folder):
+        fd = os.open("/proc/self/fd/0", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, text.encode())
+        os.close(fd)
 
 
 def _own_terminal(user: User) -> None:

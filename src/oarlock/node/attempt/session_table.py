@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import select
 import signal
+from functools import partial
 from typing import Callable, NamedTuple
 
 from oarlock.node.attempt.children import ChildProcesses
 from oarlock.node.attempt.command import LONGEST_MESSAGE, CannotStart, CommandSpec, parse_child_message
 from oarlock.node.attempt.identity import User
+from oarlock.node.attempt.job_cgroup import join_as_session
 from oarlock.node.attempt.link import ProgramLink
 from oarlock.node.attempt.session import Session
 from oarlock.node.attempt.session_child import SessionSpec, StartedSession, start_session
@@ -106,7 +108,8 @@ class SessionTable:
 
     def open(self, number: int, request: OpenRequest, spec: CommandSpec, group: JobCgroup, deadline: float) -> None:
         """Fork a session; the request is answered when it has reached exec."""
-        started = start_session(request.spec(), spec, group.join)
+        join = group.join if request.is_main else partial(join_as_session, group)
+        started = start_session(request.spec(), spec, join)
         self._children.forget_status(started.pid)
         self._starting.append(StartingSession(number, request, started, deadline))
         if request.is_main:
@@ -242,6 +245,8 @@ class SessionTable:
 
     def finish(self, why: str) -> None:
         """Send the last words of all sessions: nothing of the job is alive any more."""
+        if not self:  # a job without sessions keeps what it has queued for its report: one write, one wake-up
+            return
         for session in self._sessions.values():
             ended = self._children.status(session.pid)
             session.ended(signal.SIGKILL if ended is None else ended, why)

@@ -158,6 +158,16 @@ def open_entry(spool: str, key: Key) -> SpoolEntry | None:
     return SpoolEntry(spool, key, fd)
 
 
+def file_path(spool: str, sha256: str) -> str:
+    """Return where a file that was brought here for jobs is kept, by its content."""
+    return f"{spool}/files/{sha256}"
+
+
+def out_path(spool: str, key: Key) -> str:
+    """Return where the archive with what a job wrote waits for the server."""
+    return f"{spool}/out/{entry_name(key)}"
+
+
 def list_attempts(spool: str) -> list[Key]:
     """List the attempts, in order; remove unfinished files of supervisors that died before the link."""
     keys = []
@@ -188,6 +198,7 @@ def forget(spool: str, key: Key) -> None:
     """Remove the file of an attempt whose end the server has written down."""
     for name in (entry_name(key), entry_name(key) + _SOCKET_SUFFIX):
         remove(os.path.join(spool, name))
+    remove(out_path(spool, key))
 
 
 def remove(path: str) -> None:

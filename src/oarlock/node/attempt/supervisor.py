@@ -10,6 +10,7 @@ import signal
 
 from oarlock.node.attempt.children import ChildProcesses, NoteWriter
 from oarlock.node.attempt.command import CannotStart
+from oarlock.node.attempt.debug_log import DebugLog
 from oarlock.node.attempt.identity import AccountCache, User
 from oarlock.node.attempt.link import ProgramLink, drain
 from oarlock.node.attempt.run import AttemptRun, EndedBeforeStart, SupervisorTools, now
@@ -48,6 +49,7 @@ class Supervisor:
     def __init__(self, settings: NodeSettings, driver: CgroupDriver, boot: str, link: ProgramLink, wake: int) -> None:
         self._link, self._wake = link, wake
         self._accounts, self._children = AccountCache(), ChildProcesses()
+        self._log = DebugLog(settings.spool, enabled=settings.debug)
         self._sessions = SessionTable(link, self._children, self._remember_account)
         self._tools = SupervisorTools(
             settings,
@@ -59,10 +61,13 @@ class Supervisor:
             NoteWriter(),
             wait=self._wait,
             on_finish=self._sessions.hang_up_terminals,
+            log=self._log,
         )
 
     def run(self, launch: Launch, entry: SpoolEntry) -> None:
         """Run the attempt to its end; on return the report is on the disk and sent."""
+        self._log.begin(entry.key)
+        self._log.write("launch", user=launch.user, role=launch.role, walltime=launch.walltime, boot=launch.boot)
         run = self._run = AttemptRun(self._tools, launch, entry.key)
         self._sessions.reset()
         self._link.serve(entry, run.describe)
@@ -72,9 +77,11 @@ class Supervisor:
             self._watch()
         except CannotStart as failure:
             run.report = run.report._replace(outcome=FAILED, event=failure.event, says=str(failure))
+            self._log.write("cannot start", event=failure.event, says=str(failure))
         except SpawnerVanished as failure:
             if not run.is_ending:
                 run.report = run.report._replace(outcome=LOST, event="EXIT_VALUE_OAREXEC", says=str(failure))
+            self._log.write("lost", says=str(failure))
         except EndedBeforeStart:
             pass
         run.stop()
@@ -82,6 +89,8 @@ class Supervisor:
         run.clean_up()
         self._children.keep_idle_spawner()
         self._send_report(entry)
+        self._log.write("reported", outcome=run.report.outcome, status=run.report.status, ran=run.report.ran)
+        self._log.end()
 
     def _remember_account(self, user: User) -> None:
         self._accounts.add(user, self._run.launch.uid, now=now())
@@ -144,6 +153,7 @@ class Supervisor:
             return
         try:
             body = frame.body()
+            self._log.write("request", verb=body.get("verb"))
             if str(body.get("verb")) in _SESSION_VERBS:
                 self._handle_session(frame.number, body)
                 return
@@ -151,6 +161,7 @@ class Supervisor:
         except BadFrame as error:
             self._link.refuse(frame.number, NodeRequestRefused(BAD, str(error)))
         except NodeRequestRefused as refusal:
+            self._log.write("refused", says=str(refusal))
             self._link.refuse(frame.number, refusal)
         else:
             self._link.answer(frame.number, {"state": self._run.state})

@@ -42,6 +42,10 @@ class Inotify:
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "inotify cannot be used")
 
+    def fileno(self) -> int:
+        """Return the descriptor, which becomes readable with the next change."""
+        return self._fd
+
     def watch(self, path: str) -> int:
         """Watch a directory and return the number of the watch; the same directory has the same number."""
         number: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _WANTED)

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from oarlock.node.measure.discovery import CgroupFinder, FoundCgroup, Key
 from oarlock.node.measure.layout import CgroupIdentity, identify
 from oarlock.node.sources.files import CgroupGone, Values, is_end, is_exhausted
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import JobSource, NodeSource, Probe
+from oarlock.node.sources.probe import JobSource, NodeSource, Probe, series
 from oarlock.node.sources.processes import owner
 
 log = logging.getLogger(__name__)

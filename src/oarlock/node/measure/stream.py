@@ -3,107 +3,94 @@
 The program's loop never waits for a sample: it starts one when it is due, looks again soon, and sends it once it is
 there. A file system that hangs thus costs samples, never a launch.
 
-A sample travels as three parts: the length of a head, the head (JSON: instant, jobs, names once for all), then for the
-node and each job how many values it has, their names as places in the list, and the values as doubles. What a job does
-not have takes no room. The other half is `decode_sample`, which believes nothing that it reads.
+How a sample is written is in `wire`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-import re
-import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
+
+from oarlock.node.measure.wire import SampleEncoder
+from oarlock.node.wire.channel import Body
+from oarlock.node.wire.messages import BAD, NodeRequestRefused
 
 if TYPE_CHECKING:
     from oarlock.node.measure.sampler import Sample, Sampler
 
 log = logging.getLogger(__name__)
 
+IDLE_SECONDS = 60.0
+"""How often a node without jobs is measured, at most."""
+
 _FIRST_LOOK, _LAST_LOOK = 0.02, 1.0  # seconds between two looks whether a sample is ready
 _NEVER = float("inf")
-_MOST_NAMES = 100_000
-_COUNT = struct.Struct("<I")
-_LABEL = r'[A-Za-z_]\w*="(?:[^"\\\n]|\\["\\n])*"'
-_SERIES = re.compile(rf"[A-Za-z_]\w*(?:\{{{_LABEL}(?:,{_LABEL})*\}})?", re.ASCII)
+_LONGEST = 366 * 86_400
 
 
-class UnreadableSample(ValueError):
-    """Samples that cannot be read."""
+class MeasureChange(NamedTuple):
+    """How a node shall measure for a while: for so many seconds or, without, until the jobs there now are over."""
+
+    period: float | None = None
+    sources: tuple[str, ...] = ()  # besides those of the settings; with a `-` before it, one is left out
+    perf_events: tuple[str, ...] = ()
+    seconds: float | None = None
 
 
-class ReceivedSample(NamedTuple):
-    """A sample as it arrived. `at` is by the node's clock, epoch seconds."""
+def parse_change(body: Body) -> MeasureChange:
+    """Parse a change; raise `NodeRequestRefused` for a source or an event that does not exist, and odd numbers."""
+    from oarlock.node.sources import assemble, perf
 
-    at: float
-    node: dict[str, float]
-    jobs: dict[int, dict[str, float]]
-
-
-def encode_sample(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
-    """Encode a sample for the wire."""
-    places: dict[str, int] = {}
-    tables = [_table(values, places) for values in (node, *jobs.values())]
-    head = json.dumps({"at": at, "jobs": list(jobs), "names": list(places)}, separators=(",", ":")).encode()
-    return b"".join([_COUNT.pack(len(head)), head, *tables])
-
-
-def _table(values: Mapping[str, float], places: dict[str, int]) -> bytes:
-    count = len(values)
-    which = [places.setdefault(name, len(places)) for name in values]
-    return struct.pack(f"<I{count}I{count}d", count, *which, *values.values())
-
-
-def decode_sample(data: bytes) -> ReceivedSample:
-    """Decode a sample; raise `UnreadableSample` if it is malformed."""
+    change = MeasureChange(
+        body.get("period"), tuple(body.get("sources", ())), tuple(body.get("perf_events", ())), body.get("seconds")
+    )
+    for name, number in (("period", change.period), ("seconds", change.seconds)):
+        if number is not None and not (isinstance(number, (int, float)) and 0 < number <= _LONGEST):
+            raise NodeRequestRefused(BAD, f"{name} is {number!r}, not a number of seconds")
+    unknown = [event for event in change.perf_events if event not in perf.EVENTS]
+    if unknown:
+        raise NodeRequestRefused(BAD, f"there is no event `{unknown[0]}`; there are {', '.join(perf.EVENTS)}")
     try:
-        (length,) = _COUNT.unpack_from(data)
-        head = json.loads(data[_COUNT.size : _COUNT.size + length])
-        at, jobs, names = float(head["at"]), head["jobs"], head["names"]
-        _check(jobs, int)
-        _check(names, str)
-        _check_series(names)
-        tables = _tables(data, _COUNT.size + length, names, len(jobs) + 1)
-    except (struct.error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise UnreadableSample(f"{len(data)} bytes are no sample: {error}") from error
-    return ReceivedSample(at, tables[0], dict(zip(jobs, tables[1:])))
+        assemble.chosen_names(change.sources)
+    except ValueError as error:
+        raise NodeRequestRefused(BAD, str(error)) from error
+    return change
 
 
-def _check(values: object, kind: type) -> None:
-    if not (isinstance(values, list) and len(values) <= _MOST_NAMES and all(type(value) is kind for value in values)):
-        raise ValueError(f"not a list of {kind.__name__}")
+class _InForce(NamedTuple):
+    """A change, and what ends it: an instant (by the monotonic clock), or the end of jobs."""
+
+    change: MeasureChange
+    until: float
+    jobs: frozenset[int]
 
 
-def _check_series(names: Sequence[str]) -> None:
-    """Refuse names that would become something else on a page of text."""
-    strange = [name for name in names if not _SERIES.fullmatch(name)]
-    if strange:
-        raise ValueError(f"{strange[0][:80]!r} is no name of a series")
-
-
-def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dict[str, float]]:
-    tables_read = []
-    for _ in range(tables):
-        (count,) = _COUNT.unpack_from(data, at)
-        if count > len(names):
-            raise ValueError("more values than names")
-        numbers = struct.unpack_from(f"<{count}I{count}d", data, at + _COUNT.size)
-        at += _COUNT.size + count * 12
-        pairs = zip(numbers[:count], numbers[count:])
-        tables_read.append({names[place]: value for place, value in pairs if math.isfinite(value)})
-    return tables_read
+_USUALLY = _InForce(MeasureChange(), _NEVER, frozenset())
 
 
 class SamplingThread:
-    """The program's `Sampling`, every `period` seconds; never if that is 0. `make` is called in the thread."""
+    """The program's `Sampling`, every `period` seconds; never if that is 0. `make` is called in the thread.
 
-    def __init__(self, period: float, make: Callable[[], Sampler]) -> None:
+    `sources` are those of the settings, as `MeasureChange` has them; `make` makes a sampler with the usual ones. While
+    no job is there, a sample is taken every `idle_period` seconds only.
+    """
+
+    def __init__(
+        self,
+        period: float,
+        make: Callable[[], Sampler],
+        sources: Iterable[str] = (),
+        idle_period: float = IDLE_SECONDS,
+    ) -> None:
         self._period, self._make = period, make
+        self._usual_period, self._sources, self._idle_period = period, tuple(sources), idle_period
+        self._is_idle = False  # set by the thread: the last sample has no job
+        self._job_comes_until = 0.0  # ... but one was launched since
+        self._in_force = _USUALLY
+        self._jobs_over = False  # set by the thread: none of the jobs of the change in force is there any more
         # Not at once: a node that was just reached has jobs to start, and what measures takes long to load.
         self._due = self._next = time.monotonic() + period if period else _NEVER
         self._look = _FIRST_LOOK
@@ -111,6 +98,8 @@ class SamplingThread:
         self._ready: bytes | None = None
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
+        # In milliseconds since the boot: above every number that an earlier program of this boot can have used.
+        self._encoder = SampleEncoder(boot_id(), first=int(time.monotonic() * 1000))
 
     def due(self) -> float:
         """Return the instant at which `take` should be called."""
@@ -119,6 +108,8 @@ class SamplingThread:
     def take(self) -> bytes:
         """Start a sample, or return the one that is ready; empty while there is none."""
         now = time.monotonic()
+        if now >= self._in_force.until or self._jobs_over:
+            self.reset()
         if not self._under_way:
             self._begin(now)
             return b""
@@ -128,8 +119,41 @@ class SamplingThread:
             self._due = now + self._look
             return b""
         self._under_way, self._ready = False, None
-        self._due = self._next = max(self._next + self._period, now)
+        self._due = self._next = max(self._next + self._pause(now), now) if self._period else _NEVER
         return data
+
+    def job_comes(self) -> None:
+        """Measure as often as jobs are measured: one is launched."""
+        now = time.monotonic()
+        self._job_comes_until = now + 2 * self._period
+        if self._period and not self._under_way and self._next > now + self._period:
+            self._due = self._next = now + self._period
+
+    def _pause(self, now: float) -> float:
+        """Return the seconds until the next sample; on an idle node that measures as usual, more."""
+        is_idle = self._is_idle and self._in_force is _USUALLY and now > self._job_comes_until
+        return max(self._period, self._idle_period) if is_idle else self._period
+
+    def change(self, change: MeasureChange, jobs: Iterable[int]) -> None:
+        """Measure otherwise from the next sample on, which is taken at once."""
+        until = _NEVER if change.seconds is None else time.monotonic() + change.seconds
+        self._in_force = _InForce(change, until, frozenset(jobs) if change.seconds is None else frozenset())
+        self._jobs_over = False
+        self._set_period(change.period or self._usual_period)
+
+    def reset(self) -> None:
+        """Measure as the settings say again."""
+        self._in_force, self._jobs_over = _USUALLY, False
+        self._set_period(self._usual_period)
+
+    def _set_period(self, period: float) -> None:
+        self._period = period
+        if not self._under_way:
+            self._due = self._next = time.monotonic() if period else _NEVER
+
+    def dropped(self) -> None:
+        """Note that the sample that was returned last was not sent."""
+        self._encoder.forget_tables()
 
     def _begin(self, now: float) -> None:
         self._under_way, self._look = True, _FIRST_LOOK
@@ -141,21 +165,61 @@ class SamplingThread:
 
     def _work(self) -> None:
         sampler: Sampler | None = None
+        switched: tuple[tuple[str, ...], tuple[str, ...]] | None = None
         while True:
             self._wanted.acquire()
             data = b""
             try:
                 sampler = sampler or self._make()
-                data = _sent(sampler.sample(time.time()))
+                in_force = self._in_force
+                wanted = (*self._sources, *in_force.change.sources), in_force.change.perf_events
+                if wanted != (switched or ((), ())):
+                    switch_sources(sampler, wanted, switched)
+                    switched = wanted
+                sample = sampler.sample(time.time())
+                data = self._encoded(sample)
+                self._is_idle = not sample.jobs
+                if in_force.jobs and in_force is self._in_force:
+                    self._jobs_over = not in_force.jobs & {int(key[2]) for key in sample.jobs}
             except Exception:
                 log.exception("a sample failed")
             # One assignment, which needs no lock: the loop sees either nothing or the whole sample.
             self._ready = data
 
+    def _encoded(self, sample: Sample) -> bytes:
+        jobs = {int(reading.identity.job): reading.values for reading in sample.jobs.values()}
+        return self._encoder.encode(sample.at, sample.node, jobs)
 
-def _sent(sample: Sample) -> bytes:
-    jobs = {int(reading.identity.job): reading.values for reading in sample.jobs.values()}
-    return encode_sample(sample.at, sample.node, jobs)
+
+def switch_sources(
+    sampler: Sampler,
+    wanted: tuple[tuple[str, ...], tuple[str, ...]],
+    before: tuple[tuple[str, ...], tuple[str, ...]] | None,
+) -> None:
+    """Switch a sampler from some sources and events of perf to others; what both have goes on as it is."""
+    from oarlock.node.sources.assemble import SourceOptions, assemble, chosen_names
+
+    old_words, old_events = before or ((), ())
+    words, events = wanted
+    old, new = chosen_names(old_words), chosen_names(words)
+    for name in [name for name in old if name not in new]:
+        sampler.switch_off(name)
+    added = [name for name in new if name not in old or (name == "perf" and events != old_events)]
+    options = SourceOptions()._replace(perf_events=events) if events else SourceOptions()
+    sources = assemble(added, options)
+    for job_source in sources.job:
+        sampler.switch(job_source)
+    for node_source in sources.node:
+        sampler.switch_node(node_source)
+
+
+def boot_id() -> str:
+    """Read the id of this boot of the machine; empty where the kernel does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def make_node_sampler(node: str) -> Sampler:

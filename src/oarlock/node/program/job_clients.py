@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Callable
 
 from oarlock.node.program.event_loop import EndpointLoop
-from oarlock.node.wire.channel import EVENT, RAW, Body, ChannelClosed, Frame
+from oarlock.node.wire.channel import EVENT, RAW, Body, ChannelClosed, Frame, read_some, write_some
 from oarlock.node.wire.stream import FIRST_CLIENT_STREAM, SWITCHED
 
 MOST_OF_USER = 64
@@ -26,7 +26,6 @@ MOST = 256
 _LAST_STREAM = (1 << 32) - 1
 _LONGEST_HEAD = 8 << 10
 _MOST_PENDING = 1 << 20  # bytes that a client does not read
-_CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 _REQUEST_LINE = b"GET /api/v1/sessions HTTP/1.1"
 
@@ -61,28 +60,14 @@ class JobClient:
 
     def flush(self) -> None:
         """Write as much as the client takes. `ChannelClosed` if it is gone, or has everything."""
-        while self._out:
-            try:
-                written = os.write(self.write_fd, memoryview(self._out)[:_CHUNK])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise ChannelClosed(str(error)) from error
-            del self._out[:written]
-        if self._is_closing:
+        write_some(self.write_fd, self._out)
+        if self._is_closing and not self._out:
             raise ChannelClosed("the server closed it")
 
     def receive(self) -> list[Frame]:
         """Read what is there, as frames for the server. `ChannelClosed` at the end."""
-        try:
-            data = os.read(self.read_fd, _CHUNK)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise ChannelClosed(str(error)) from error
-        if not data:
-            raise ChannelClosed("end of stream")
-        if self._is_closing:
+        data = read_some(self.read_fd)
+        if self._is_closing or not data:
             return []
         return [Frame(RAW, self.stream, data)] if self._head is None else self._read_head(data)
 

@@ -1,7 +1,8 @@
 """How the node program gets to a node that has only `python3`: one line, a word back, then the sources.
 
 The line prints a marker with a nonce and reads nothing before; the server sends nothing before it has seen the marker.
-So neither what a login shell prints nor what it reads can do harm.
+So neither what a login shell prints nor what it reads can do harm. Where the node has the Python of the server, the
+modules are sent compiled as well: to compile them is half of what the start of the program costs.
 
 A program that a site installed holds the sources already, and says so in its marker; it is sent settings, never code.
 """
@@ -9,9 +10,10 @@ A program that a site installed holds the sources already, and says so in its ma
 from __future__ import annotations
 
 import json
+import marshal
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from typing import Any
 
@@ -22,7 +24,8 @@ LONGEST_SETTINGS = 1 << 16
 # Between single quotes for any shell: no quote of that kind, no backslash, no exclamation mark, no newline.
 _LINE = (
     "import os,sys,zlib;"
-    'os.write(1,bytes([10,1])+b"{word} {nonce} %x"%sys.hexversion+bytes([10]));'
+    'os.write(1,bytes([10,1])+b"{word} {nonce} "+("%x.%s"%(sys.hexversion,sys.implementation.cache_tag)).encode()'
+    "+bytes([10]));"
     "i=sys.stdin.buffer;"
     "exec(zlib.decompress(i.read(int(i.readline()))))"
 )
@@ -34,15 +37,33 @@ def line(nonce: str) -> str:
 
 
 def marker(nonce: str) -> bytes:
-    """Return the bytes after which the node reads; its Python version and a newline follow them."""
+    """Return the bytes after which the node reads; its Python (`python_build`) and a newline follow them."""
     return f"\n\x01{WORD} {nonce} ".encode()
 
 
-def pack_program(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
-    """Make what is sent after the marker: a length, then this module, the others and the settings, compressed."""
-    start = f"\nstart({sources!r}, {settings!r})\n"
-    data = zlib.compress((sources["oarlock.node.program.loader"] + start).encode(), 6)
-    return b"%d\n" % len(data) + data
+def python_build() -> str:
+    """Return what two interpreters have in common that load each other's compiled code."""
+    return f"{sys.hexversion:x}.{sys.implementation.cache_tag}"
+
+
+def compile_modules(sources: Mapping[str, str]) -> dict[str, bytes]:
+    """Compile the modules for a node that has this very Python."""
+    packages = _packages(sources)
+    return {
+        name: marshal.dumps(compile(text, _file(name, packages), "exec", dont_inherit=True))
+        for name, text in sources.items()
+    }
+
+
+def pack_modules(sources: Mapping[str, str], compiled: Mapping[str, bytes]) -> bytes:
+    """Pack what is the same for all nodes; `compiled` is empty where a node has another Python."""
+    return zlib.compress(marshal.dumps((dict(sources), dict(compiled)), 2), 6)
+
+
+def pack_program(loader: str, modules: bytes, settings: dict[str, Any]) -> bytes:
+    """Make what is sent after the marker: the length of this module and of the call of it, both, and the modules."""
+    data = zlib.compress(f"{loader}\nstart(i.read({len(modules)}), {settings!r})\n".encode(), 6)
+    return b"%d\n" % len(data) + data + modules
 
 
 def installed_marker() -> bytes:
@@ -61,16 +82,16 @@ def installable(
 class SourceImporter:
     """Imports modules from texts; tracebacks show their lines."""
 
-    def __init__(self, sources: dict[str, str]) -> None:
-        self._sources = sources
+    def __init__(self, sources: dict[str, str], compiled: Mapping[str, bytes] | None = None) -> None:
+        self._sources, self._compiled = sources, dict(compiled or {})
+        self._packages = _packages(sources)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
         """Find a module among the texts, as the import system asks."""
         if name not in self._sources:
             return None
-        package = any(other.startswith(name + ".") for other in self._sources)
-        file = name.replace(".", "/") + ("/__init__.py" if package else ".py")
-        spec = ModuleSpec(name, self, origin=file, is_package=package)  # type: ignore[arg-type]
+        file = _file(name, self._packages)
+        spec = ModuleSpec(name, self, origin=file, is_package=name in self._packages)  # type: ignore[arg-type]
         spec.has_location = True
         return spec
 
@@ -79,12 +100,22 @@ class SourceImporter:
 
     def exec_module(self, module: Any) -> None:
         """Run the text in its module."""
-        spec = module.__spec__
-        exec(compile(self._sources[spec.name], spec.origin, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+        name, file = module.__spec__.name, module.__spec__.origin
+        code = self._compiled.pop(name, None)  # never needed again
+        text = self._sources[name]
+        exec(marshal.loads(code) if code else compile(text, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102, S302
 
     def get_source(self, name: str) -> str:
         """Return the source of a module, for a traceback."""
         return self._sources[name]
+
+
+def _packages(sources: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(name.rpartition(".")[0] for name in sources)
+
+
+def _file(name: str, packages: frozenset[str]) -> str:
+    return name.replace(".", "/") + ("/__init__.py" if name in packages else ".py")
 
 
 def _with_lines(*problem: Any) -> None:
@@ -94,9 +125,10 @@ def _with_lines(*problem: Any) -> None:
     traceback.print_exception(*problem)
 
 
-def start(sources: dict[str, str], settings: dict[str, Any]) -> None:
+def start(modules: bytes, settings: dict[str, Any]) -> None:
     """Run the node program from what was sent. Only here does this module run on the node."""
-    _run(sources, lambda: settings)
+    sources, compiled = marshal.loads(zlib.decompress(modules))  # noqa: S302 - from the server, as this line is
+    _run(sources, lambda: settings, compiled)
 
 
 def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint: str) -> None:
@@ -108,13 +140,16 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
 
     def read_settings() -> dict[str, Any]:
         os.write(1, installed_marker() + fingerprint.encode() + b"\n")
-        chosen = json.loads(sys.stdin.buffer.readline(LONGEST_SETTINGS))
+        line = sys.stdin.buffer.readline(LONGEST_SETTINGS)
+        if not line:
+            sys.exit(1)  # the server does not want this program, and has said why
+        chosen = json.loads(line)
         return {**{name: chosen[name] for name in CHOSEN}, **fixed}
 
     _run(sources, read_settings)
 
 
-CHOSEN = ("node", "silence", "idle", "sample_period", "check", "instance", "spool_key")
+CHOSEN = ("node", "silence", "idle", "sample_period", "sample_sources", "check", "instance", "spool_key", "files_kept")
 """The settings of an installed program that are the server's to choose."""
 
 
@@ -128,10 +163,12 @@ def run_command(sources: dict[str, str]) -> None:
     sys.exit(command.main())
 
 
-def _run(sources: dict[str, str], read_settings: Callable[[], dict[str, Any]]) -> None:
+def _run(
+    sources: dict[str, str], read_settings: Callable[[], dict[str, Any]], compiled: Mapping[str, bytes] | None = None
+) -> None:
     import os
 
-    sys.meta_path.insert(0, SourceImporter(sources))
+    sys.meta_path.insert(0, SourceImporter(sources, compiled))
     sys.excepthook = _with_lines
     settings = read_settings()
     channel = os.dup(0), os.dup(1)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from oarlock.node import trust
 from oarlock.node.attempt import spool
 from oarlock.node.attempt.environment import client_socket, tools_folder
+from oarlock.node.attempt.job_key import BroughtKeys
 from oarlock.node.attempt.spool import HighestJob, Key
 from oarlock.node.cgroup import base, drivers
-from oarlock.node.program import recovery, supervisor_pool
+from oarlock.node.program import file_cache, recovery, supervisor_pool
 from oarlock.node.program.event_loop import EndpointLoop, PolledEndpoint
 from oarlock.node.program.hello import make_hello
 from oarlock.node.program.job_clients import JobClients
@@ -66,7 +67,8 @@ _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
 _SESSIONS_BEHIND = 256 << 10  # bytes that wait for the server, above which sessions wait as well
 _ENDS = {"kill", "end"}
-_NOTICES = 8  # notice programs of users that run at the same time
+_PROGRAM_VERBS = {"notify", "sense"}
+_NOTICES = 8  # notice programs of users, and sensors, that run at the same time
 
 
 class NodeProgram:
@@ -80,11 +82,13 @@ class NodeProgram:
         self._highest = HighestJob(settings.spool, settings.instance)
         self._forgotten: dict[int, int] = {}
         self._notifying: set[Worker] = set()
+        self._keys = BroughtKeys(settings.runtime)
         self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
         self._loop = EndpointLoop()
         self._pool = WorkerPool(settings, self._loop, launcher, self._handle_supervisor_frame, self._vanished)
         self._streams: dict[int, Worker] = {}  # the supervisors of sessions, by their numbers on the channel
         self._clients = JobClients(self._loop, self._send, self._hold_back)
+        self._files = file_cache.FileCache(settings.spool, settings.files_kept)
         self._is_held_back = False  # whether lines of supervisors, and clients, are not read for a while
         self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
         self._last_request = time.monotonic()
@@ -103,6 +107,7 @@ class NodeProgram:
                 self._turn()
         finally:
             self._clients.close()
+            self._keys.close()
 
     def _turn(self) -> None:
         self._start()
@@ -128,6 +133,8 @@ class NodeProgram:
         data = self.sampling.take()
         if data and self._channel.pending < _BEHIND:
             self._send(RAW, SAMPLES, data)
+        elif data:
+            self.sampling.dropped()
         return 0.0
 
     def _leave(self) -> None:
@@ -154,6 +161,8 @@ class NodeProgram:
         self._last_request = time.monotonic()
         if frame.kind == RAW and frame.number >= FIRST_CLIENT_STREAM:
             self._clients.take(frame)
+        elif frame.kind == RAW and (received := self._files.receive(frame.number, frame.data)) is not None:
+            self._send(RAW, frame.number, received)
         elif frame.kind == RAW:
             self._pass_session_frame(frame)
         if frame.kind != REQUEST:
@@ -173,8 +182,10 @@ class NodeProgram:
         if verb == "launch":
             self._launch(body, frame)
             return None
-        if verb == "notify":
-            self._notify(frame)
+        if verb == "key":
+            return self._put_key(key_of(body), body)
+        if verb in _PROGRAM_VERBS:
+            self._run_program(frame)
             return None
         if verb == "status":
             return {"attempts": [*self._all(), *self._unsigned.bodies()]}
@@ -184,13 +195,72 @@ class NodeProgram:
             return self._discard(key_of(body), tag_of(body))
         if verb == "end-unknown":
             return self._end_unknown(key_of(body), tag_of(body), frame)
+        if verb in file_cache.VERBS:
+            return self._files.do(body)
+        if verb == file_cache.READ:
+            return self._send_piece(key_of(body), body)
+        if verb == "measure":
+            return self._change_measuring(body)
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
         self._pass_on(body, frame)
         return None
 
+    def _change_measuring(self, body: Body) -> Body:
+        """Measure otherwise for a while, or (`reset`) as usual again."""
+        from oarlock.node.measure.stream import parse_change
+
+        if self.sampling is None:
+            raise NodeRequestRefused(NOT_NOW, "nothing is measured here")
+        if body.get("reset"):
+            self.sampling.reset()
+            return {}
+        change = parse_change(body)
+        jobs = [job for (job, _), attempt in self._attempts.items() if attempt.report is None]
+        if change.seconds is None and not jobs:
+            raise NodeRequestRefused(NOT_NOW, "no job runs here whose end would be the end of it: say for how long")
+        self.sampling.change(change, jobs)
+        return {}
+
+    def _send_piece(self, key: Key, body: Body) -> Body:
+        """Send a piece of what a job wrote, as a raw frame before the answer."""
+        attempt, stream = self._attempts.get(key), body.get("stream")
+        if attempt is None or attempt.tag != tag_of(body) or not isinstance(stream, int):
+            raise NodeRequestRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
+        self._send(RAW, stream, file_cache.read_piece(self._settings.spool, body))
+        return {}
+
+    def _put_key(self, key: Key, body: Body) -> Body:
+        """Write the key that the user brought for an attempt whose launch follows."""
+        self._refuse_launch(key, body)
+        text = body.get("text")
+        if not isinstance(text, str):
+            raise NodeRequestRefused(BAD, "the key of a job is a text")
+        try:
+            self._keys.put(key, text)
+        except OSError as error:
+            raise NodeRequestRefused("CAN_NOT_WRITE_NODE_FILE", f"{self._settings.runtime}: {error}") from error
+        return {}
+
     def _launch(self, body: Body, frame: Frame) -> None:
         key = key_of(body)
+        try:
+            self._refuse_launch(key, body)
+            self._highest.see(key[0])
+        except NodeRequestRefused:
+            self._keys.drop_waiting(key)
+            raise
+        except OSError as error:  # the disk is full: the supervisor could not write its own file either
+            self._keys.drop_waiting(key)
+            raise NodeRequestRefused("CAN_NOT_WRITE_PID_FILE", f"{self._settings.spool}: {error}") from error
+        self._keys.claim(key)
+        self._attempts[key] = NodeAttempt(None, "launching", body)
+        self._start_queue.queue(key, frame, str(body.get("user", "")))
+        if self.sampling is not None:
+            self.sampling.job_comes()
+
+    def _refuse_launch(self, key: Key, body: Body) -> None:
+        """Refuse an attempt that was here before, whose number is taken, or that is of another boot of this node."""
         boot = body.get("boot")
         if boot and boot != self._boot:
             raise NodeRequestRefused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
@@ -198,12 +268,6 @@ class NodeProgram:
             self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
             raise NodeRequestRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
-        try:
-            self._highest.see(key[0])
-        except OSError as error:  # the disk is full: the supervisor could not write its own file either
-            raise NodeRequestRefused("CAN_NOT_WRITE_PID_FILE", f"{self._settings.spool}: {error}") from error
-        self._attempts[key] = NodeAttempt(None, "launching", body)
-        self._start_queue.queue(key, frame, str(body.get("user", "")))
 
     def _refuse_taken(self, key: Key, body: Body) -> None:
         """Refuse a launch while something of the same number is here that another generation began.
@@ -233,12 +297,13 @@ class NodeProgram:
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
         del self._attempts[key]
+        self._keys.drop(key)
         refusal = NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} was to end before it began")
         self._send(ANSWER, frame.number, refusal.body())
 
-    def _notify(self, frame: Frame) -> None:
+    def _run_program(self, frame: Frame) -> None:
         if len(self._notifying) >= _NOTICES:
-            raise NodeRequestRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
+            raise NodeRequestRefused(NOT_NOW, f"{_NOTICES} programs for users and sensors run already")
         worker = self._pool.take()
         self._notifying.add(worker)
         self._send_to(worker, frame)
@@ -346,6 +411,7 @@ class NodeProgram:
             return
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
+            self._keys.drop(worker.key)
             self._start_queue.settled(worker.key)
             self._pool.mark_idle(worker, time.monotonic())
         else:
@@ -372,6 +438,7 @@ class NodeProgram:
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
+            attempt.public_key = str(body.get("key", attempt.public_key))
             if worker.key is not None:
                 self._start_queue.settled(worker.key)
 
@@ -389,6 +456,7 @@ class NodeProgram:
             self._attempts[worker.key].worker = None
             if body is None:  # it made no spool entry
                 del self._attempts[worker.key]
+                self._keys.drop(worker.key)
             else:
                 self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body
                 self._send_event({"event": "exited", **body})
@@ -401,6 +469,7 @@ class NodeProgram:
             else:
                 self._attempts[key] = NodeAttempt(None, "running", launch)
                 self._adopt(key, state)
+        self._keys.remove_orphans(set(spool.list_attempts(self._settings.spool)))
 
     def _adopt(self, key: Key, state: recovery.RecoveredAttempt) -> None:
         attempt = self._attempts[key]
@@ -444,7 +513,9 @@ def main(settings: NodeSettings, read_fd: int, write_fd: int, sources: dict[str,
     driver = drivers.detect_driver(settings.node, pretended=settings.pretended)
     try:
         program = NodeProgram(settings, driver, boot, launcher)
-        program.sampling = SamplingThread(settings.sample_period, lambda: make_node_sampler(settings.node))
+        program.sampling = SamplingThread(
+            settings.sample_period, lambda: make_node_sampler(settings.node), settings.sample_sources
+        )
         program.serve(Endpoint(read_fd, write_fd))
     finally:
         driver.leave()

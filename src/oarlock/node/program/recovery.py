@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from oarlock.node.attempt import job_cgroup, logind, spool
+from oarlock.node.attempt import debug_log, job_cgroup, logind, spool, work_folder
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.spool import Key, SpoolEntry
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError
@@ -149,6 +149,7 @@ def _listed(settings: NodeSettings) -> list[Key]:
     """List the attempts; release users kept for attempts that a power cut took from the spool."""
     held = logind.kept_users(settings.node)  # read before the spool: an attempt is in the spool before its user is kept
     keys = spool.list_attempts(settings.spool)
+    debug_log.prune(settings.spool)
     for user, key in held:
         if key not in keys:
             logind.release_user(user, settings.node, key)
@@ -246,14 +247,14 @@ def _write_lost_report(
     says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
-        launch = parse_launch(entry.read_launch(settings.spool_key) or {})
+        launch = work_folder.place(parse_launch(entry.read_launch(settings.spool_key) or {}), settings)
     except NodeRequestRefused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
     logind.release_user(launch.user, settings.node, entry.key)
-    if launch.boot and launch.boot != boot:
-        return report._replace(says="the node was started again while it ran"), launch.secret
     for path in JobFiles.of(settings.runtime, spool.entry_name(entry.key)):
         spool.remove(path)
+    if launch.boot and launch.boot != boot:
+        return report._replace(says="the node was started again while it ran"), launch.secret
     try:
         job_cgroup.end_leftovers(launch, driver, settings.node)
     except (CgroupError, OSError) as error:

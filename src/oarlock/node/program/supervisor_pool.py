@@ -14,12 +14,12 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from oarlock.node.attempt import notice, spool
+from oarlock.node.attempt import notice, sensor, spool
 from oarlock.node.attempt.link import ProgramLink, receive_with_fd
 from oarlock.node.attempt.supervisor import Supervisor
 from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.base import CgroupDriver
-from oarlock.node.wire.channel import BadFrame, Frame
+from oarlock.node.wire.channel import BadFrame, Body, Frame
 from oarlock.node.wire.messages import (
     BAD,
     FIRST,
@@ -117,9 +117,10 @@ def _supervisor(line: socket.socket, settings: NodeSettings, driver: CgroupDrive
         link = ProgramLink(line)
         supervisor = Supervisor(settings, driver, boot, link, wake)
         notify = partial(notice.run, driver=driver, wake=wake, lowest_uid=settings.lowest_uid)
+        sense = partial(sensor.run, node=settings.node, driver=driver, wake=wake)
         while True:
             for frame in link.wait([], -1):
-                _attempt(link, supervisor, settings, frame, notify)
+                _attempt(link, supervisor, settings, frame, notify, sense)
             if not link.connected:
                 break
     finally:
@@ -141,12 +142,16 @@ def _attempt(
     settings: NodeSettings,
     frame: Frame,
     notify: Callable[[notice.Notice], str],
+    sense: Callable[[sensor.SensorRequest], Body],
 ) -> None:
-    """Handle a request: run one attempt, or one notice."""
+    """Handle a request: run one attempt, or one program of a user or of the site."""
     try:
         body = frame.body()
         if body.get("verb") == "notify":
             link.answer(frame.number, {"says": notify(notice.read(body))})
+            return
+        if body.get("verb") == "sense":
+            link.answer(frame.number, sense(sensor.read(body, settings)))
             return
         launch = parse_launch(body)
         check_site_programs(launch, settings.programs)

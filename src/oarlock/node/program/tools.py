@@ -10,6 +10,7 @@ import os
 import sys
 
 from oarlock.node import trust
+from oarlock.node.attempt.command import KEEP_TOOLS, PATH_FILE
 from oarlock.node.attempt.spool import write_all
 
 COMMANDS = ("oarsh", "oarcp", "oarprint")
@@ -17,6 +18,7 @@ MODULES = (
     "oarlock",
     "oarlock.cli",
     "oarlock.cli.exit_codes",
+    "oarlock.cli.job_keys",
     "oarlock.cli.layout",
     "oarlock.cli.layout.readable",
     "oarlock.cli.oarcp",
@@ -47,6 +49,7 @@ def write_tools(folder: str, sources: dict[str, str]) -> None:
         text = _script(sources)
         for name in COMMANDS:
             _replace(f"{folder}/{name}", text.encode())
+        _replace(f"{folder}/{PATH_FILE}", f"{KEEP_TOOLS.format(folder=folder)}\n".encode())
     except OSError as error:
         sys.stderr.write(f"oarsh, oarcp and oarprint cannot be written into {folder}: {error}\n")
 

@@ -87,6 +87,7 @@ class NodeAttempt:
         self.worker, self.state = worker, state
         self._launch = {name: launch[name] for name in _KEPT if name in launch} if launch else {}
         self.started: float | None = None
+        self.public_key = ""
         self.report: Body | None = None
 
     @property
@@ -104,6 +105,8 @@ class NodeAttempt:
         launch = self._launch
         about: Body = {"job": key[0], "attempt": key[1], "state": self.state, "started": self.started}
         about.update(tag=self.tag, generation=self.generation, user=launch.get("user"), walltime=launch.get("walltime"))
+        if self.public_key:
+            about["key"] = self.public_key
         about["resources"] = [row.get("resource_id") for row in launch.get("resources", ()) if isinstance(row, dict)]
         return {**about, "report": self.report} if self.report else about
 

@@ -31,6 +31,17 @@ USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "disk", "filesystem", 
 ALL = (*USUAL, "cores", "perf", "rapl", "temperature", "ipmi", "redfish")
 
 
+def chosen_names(changes: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the usual sources with some more; those with a `-` before them are left out."""
+    words = list(changes)
+    unknown = [word for word in words if word.lstrip("-") not in ALL]
+    if unknown:
+        raise ValueError(f"there is no source `{unknown[0].lstrip('-')}`; there are {', '.join(ALL)}")
+    left_out = {word[1:] for word in words if word.startswith("-")}
+    wanted = [*USUAL, *(word for word in words if not word.startswith("-"))]
+    return tuple(name for name in dict.fromkeys(wanted) if name not in left_out)
+
+
 class SourceOptions(NamedTuple):
     """What some sources need to know."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from oarlock.node.sources.files import UNIFIED, Values, close_all, open_all, open_in, read_list, read_once, read_seldom
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, ProbedJob
+from oarlock.node.sources.probe import Probe, ProbedJob, series
 
 Traffic = dict[tuple[str, str], int]
 """(metric, major:minor) → value."""

@@ -17,8 +17,7 @@ from oarlock.node.sources.files import (
     read_seldom,
     word_values,
 )
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, ProbedJob
+from oarlock.node.sources.probe import Probe, ProbedJob, series
 
 _NANO, _MICRO = 1e9, 1e6
 _NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 448, 448

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oarlock.node.sources.files import Values, open_kept, read_list, read_seldom
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, ProbedJob
+from oarlock.node.sources.probe import Probe, ProbedJob, series
 
 _VERSION = 1
 _MILLI, _PERCENT, _MEBI = 1e3, 100, 1 << 20

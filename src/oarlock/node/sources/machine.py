@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oarlock.node.sources.files import Values, close_all, open_kept, read_list, read_once, read_record
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import BackgroundSource
+from oarlock.node.sources.probe import BackgroundSource, series
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
 """Columns of the `cpu` line of /proc/stat; guest time is inside user and nice already."""

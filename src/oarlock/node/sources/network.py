@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from oarlock.node.sources.files import Values, close_all, list_directory, open_briefly, open_kept, read_list
-from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import series
 
 _NUMBER_BYTES = 32
 _WORD_BYTES = 4  # InfiniBand counts data in words of four bytes, on Omni-Path cards too

@@ -1,4 +1,8 @@
-"""What a source of measurements is: opened once a job, asked once a sample, closed at the job's end."""
+"""What a source of measurements is: opened once a job, asked once a sample, closed at the job's end.
+
+A reading is called by its metric's name alone, or with labels as in `core_cpu_seconds_total{core="3"}`. What each
+metric means stands in `measure/metrics.toml`.
+"""
 
 from __future__ import annotations
 
@@ -115,3 +119,19 @@ class BackgroundSource:
             except Exception as error:  # noqa: BLE001  the thread must go on; `read` raises it in the sampler
                 self._failure = error
             self._over.wait(self._period)
+
+
+def series(name: str, /, **labels: str) -> str:
+    """Return the key of a reading. Labels keep the order in which they are passed."""
+    inside = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
+    return f"{name}{{{inside}}}" if inside else name
+
+
+def split(key: str) -> tuple[str, str]:
+    """Cut a series into its name and its labels as they are written, without braces."""
+    name, _, inside = key.partition("{")
+    return name, inside[:-1]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

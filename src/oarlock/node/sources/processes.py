@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from oarlock.node.sources.files import Values, close_all, is_end, open_all, open_briefly, read_list, read_once
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, ProbedJob
+from oarlock.node.sources.probe import Probe, ProbedJob, series
 
 STATES = {
     "R": "running", "S": "sleeping", "D": "disk-sleep", "Z": "zombie", "T": "stopped", "t": "tracing-stop",

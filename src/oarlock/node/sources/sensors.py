@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from oarlock.node.sources import perf
 from oarlock.node.sources.files import Values, close_all, cpu_list, list_directory, open_kept, read_once
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import BackgroundSource
+from oarlock.node.sources.probe import BackgroundSource, series
 
 log = logging.getLogger(__name__)
 

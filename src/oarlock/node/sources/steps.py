@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from oarlock.node.sources.cpu import stat_v2
 from oarlock.node.sources.files import UNIFIED, Values, close_all, is_end, open_all
-from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, ProbedJob
+from oarlock.node.sources.probe import Probe, ProbedJob, series
 
 MOST = 64
 """Most steps of a job that have series of their own; each costs two open files."""

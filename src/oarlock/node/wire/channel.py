@@ -117,28 +117,38 @@ class Endpoint:
 
     def flush(self) -> None:
         """Write as much as the other end takes. `ChannelClosed` if it is gone."""
-        while self._out:
-            try:
-                written = os.write(self.write_fd, memoryview(self._out)[:_CHUNK])
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise ChannelClosed(str(error)) from error
-            del self._out[:written]
+        write_some(self.write_fd, self._out)
 
     def receive(self) -> list[Frame]:
         """Read what is there. `ChannelClosed` at the end of the stream."""
-        try:
-            data = os.read(self.read_fd, _CHUNK)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise ChannelClosed(str(error)) from error
-        if not data:
-            raise ChannelClosed("end of stream")
-        return self._reader.feed(data)
+        return self._reader.feed(read_some(self.read_fd))
 
     def close(self) -> None:
         """Close both descriptors."""
         for fd in {self.read_fd, self.write_fd}:
             os.close(fd)
+
+
+def write_some(fd: int, out: bytearray) -> None:
+    """Write as much as the other end takes now, and remove it from `out`. `ChannelClosed` if it is gone."""
+    while out:
+        try:
+            written = os.write(fd, memoryview(out)[:_CHUNK])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        del out[:written]
+
+
+def read_some(fd: int) -> bytes:
+    """Read what is there, perhaps nothing. `ChannelClosed` at the end of the stream."""
+    try:
+        data = os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return b""
+    except OSError as error:
+        raise ChannelClosed(str(error)) from error
+    if not data:
+        raise ChannelClosed("end of stream")
+    return data

@@ -60,6 +60,9 @@ def same_mac(left: str, right: str) -> bool:
 FIRST, OTHER = "first", "other"
 """Roles of a node in a job: the command runs on the first; the others only hold a place for it."""
 
+GENERATED = "generated"
+"""The `key` of a launch whose pair is made on the first node, which keeps it."""
+
 # Why a request was refused, as one word the server can act on.
 SEEN = "seen"  # this attempt, or a later one of the job, was here before
 TAKEN = "taken"  # an attempt of the same number is here that another database, or an older state of it, began
@@ -81,9 +84,13 @@ UNUSABLE = "unusable"  # it is missing, others can write it, or it cannot be exe
 EXIT = "exit"  # it ran and did not return 0
 TIMEOUT = "timeout"  # it ran and did not end in time
 
-_NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout")
-_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project", "generation")
+_NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout",
+            "stage_in_size", "stage_in_most", "stage_in_timeout", "stage_out_most", "stage_out_timeout")  # fmt: skip
+_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project", "generation",
+          "stage_in", "key")  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
+SHA256 = re.compile("[0-9a-f]{64}")
+"""The name of a file by its content."""
 
 
 class NodeRequestRefused(Exception):
@@ -141,7 +148,7 @@ class Launch(NamedTuple):
     project: str = "default"
     array_id: int = 0
     array_index: int = 1
-    key: bool = False
+    key: str = ""  # GENERATED, or the fingerprint of one that came before the launch; empty: the job has none
     nodes: tuple[str, ...] = ()  # lines of the node file
     resources: tuple[dict[str, Any], ...] = ()  # lines of the property file
     gpus: tuple[int, ...] = ()  # its own, as the site numbers them
@@ -150,11 +157,22 @@ class Launch(NamedTuple):
     start_timeout: int = 60  # seconds from the end of the prologue to the user's command
     generation: str = ""  # of the database that wrote the attempt down
     interactive: bool = False  # no command: the job begins and ends with its main session
+    stage_in: str = ""  # SHA-256 of an archive that was brought here, to be unpacked below the directory first
+    stage_in_size: int = 0  # bytes
+    stage_in_most: int = 0  # bytes that it may unpack to
+    stage_in_timeout: int = 600  # seconds for that
+    stage_out_most: int = 0  # bytes of files that are packed when it is over; 0: the node brings nothing back
+    stage_out_timeout: int = 600  # seconds for that
 
     @property
     def cpuset(self) -> str:
         """The name of its cgroup."""
         return f"{self.user}_{self.job}"
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the private key of the job is on this node."""
+        return bool(self.key) and (self.key != GENERATED or self.role == FIRST)
 
     def body(self) -> Body:
         """Return it as the body of a message."""
@@ -185,6 +203,8 @@ def _check(launch: Launch) -> None:
         raise NodeRequestRefused(BAD, f"job {launch.job}, attempt {launch.attempt}: both must be above 0")
     if not _NAME.fullmatch(launch.user):
         raise NodeRequestRefused(BAD, f"{launch.user!r} is not the name of a user")
+    if launch.stage_in and not SHA256.fullmatch(launch.stage_in):
+        raise NodeRequestRefused(BAD, f"{launch.stage_in!r} is not the sum of an archive")
     if launch.role not in {FIRST, OTHER}:
         raise NodeRequestRefused(BAD, f"{launch.role!r} is no role of a node")
 
@@ -212,6 +232,8 @@ class Report(NamedTuple):
     suspended: float = 0.0  # seconds of it that the job was suspended
     counters: dict[str, float] = {}  # noqa: RUF012 - as above
     causes: dict[str, str] = {}  # noqa: RUF012 - event of a program of the site → why it failed (UNUSABLE, …)
+    stage_out: str = ""  # SHA-256 of the archive with what the job wrote, which waits in the spool
+    stage_out_size: int = 0  # bytes
 
 
 def sign_report(report: Report, secret: str) -> Body:
@@ -245,13 +267,17 @@ class NodeSettings(NamedTuple):
     idle: int = 8  # supervisors kept for the next job, however long it takes
     rest: float = 30.0  # seconds for which all others are kept
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
+    sample_sources: tuple[str, ...] = ()  # besides the usual ones; with a `-` before it, one is left out
     check: tuple[str, ...] = ()  # programs of the site that launches will name; what is wrong with them is in the hello
     instance: str = ""  # the identity of the server's database
     spool_key: str = ""  # hex; signs what is in the spool, and is never written on the node
+    files_kept: int = 6 * 86_400  # seconds for which an archive of stage-in is kept after it was last used
     pretended: bool = False  # one of several nodes of this machine: CPU numbers are taken modulo the CPUs there are
     programs: tuple[str, ...] | None = (
         None  # of the site, that a launch may name; `None`: any that root alone can write
     )
+    debug: bool = False  # whether supervisors keep a log in the spool
+    work: str = ""  # of a desktop: the directory below which each job has one of its own, whatever it asked for
 
 
 def check_site_programs(launch: Launch, programs: tuple[str, ...] | None) -> None:

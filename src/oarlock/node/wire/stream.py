@@ -168,6 +168,12 @@ PROTOCOL_NAME = "oarlock-session"
 SWITCHED = f"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {PROTOCOL_NAME}\r\n\r\n".encode()
 """The answer after which nothing of HTTP follows."""
 
+KEY_SCHEME = "JobKey"
+"""In the header `Authorization`: the client will show the private key of a job, by a signature of a challenge."""
+
+PROOF_NAMESPACE = "oarlock-session"
+"""What `ssh-keygen -Y sign` is told that the signature is for, so that one for something else is no proof."""
+
 FIRST_CLIENT_STREAM = 1 << 31
 """On the channel of a node, streams from this number on are connections of clients there; the server begins others."""
 

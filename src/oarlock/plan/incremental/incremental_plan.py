@@ -8,7 +8,7 @@ A pass decides which jobs start now, and inside a pass free sets only shrink. So
 any class of remaining jobs could start now; as soon as none could, the pass is suspended: all starts are known. It is
 resumed when a new job comes that could start, and restarted when resources were released. Jobs that it did not reach
 keep the dates of an older pass until `refresh` completes it. Where limits or own dates restrict jobs, every decision is
-a full pass (`full_replan`).
+a full pass (`planner.replan`).
 """
 
 from heapq import heapify, heappop, heappush
@@ -20,16 +20,23 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Dependency, PlacedJob, Snapshot, Usage, WaitingJob
 from oarlock.plan.actions import finish_plan
-from oarlock.plan.incremental import full_replan
 from oarlock.plan.incremental.start_candidates import StartCandidates, StartClasses
-from oarlock.plan.inputs import PlanInputs, inputs_from_table
 from oarlock.plan.pass_state import QueuePass, add_placed, restart, update_besteffort
-from oarlock.plan.planner import OutOfTime, begin_pass, never
-from oarlock.plan.policy.policies import Backfill, fifo, find_policy
-from oarlock.plan.queue_pass import begin_queue, plan_next
+from oarlock.plan.planner import (
+    OutOfTime,
+    RunHistory,
+    begin_pass,
+    begin_queue,
+    needs_full_passes,
+    needs_full_passes_itself,
+    never,
+    plan_next,
+    replan,
+)
+from oarlock.plan.policies import Backfill, fifo, find_policy
 from oarlock.plan.rules import reservations
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancy import FOREVER
+from oarlock.plan.timeline.occupancy import FOREVER, PlanInputs, inputs_from_table
 
 
 class IncrementalPlan:
@@ -53,8 +60,8 @@ class IncrementalPlan:
         self._inputs = inputs or inputs_from_table(snapshot.resources, settings or PlanSettings(), now)
         self.state = begin_pass(snapshot, now=now, settings=settings or PlanSettings(), inputs=self._inputs)
         self._limited, self._memory = (
-            full_replan.is_needed(self.state, snapshot.waiting),
-            full_replan.RunHistory(snapshot.recent),
+            needs_full_passes(self.state, snapshot.waiting),
+            RunHistory(snapshot.recent),
         )
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.state.occupancies, self.state.ends
@@ -74,7 +81,7 @@ class IncrementalPlan:
             self._edges += (settled.occupation.start, settled.occupation.stop)
         self._edges += (job.stop for job in snapshot.placed)
         heapify(self._edges)
-        policies = [policy for queue in snapshot.queues if (policy := find_policy(queue.policy)) is not None]
+        policies = [policy for queue in snapshot.queues if (policy := find_policy(queue.built_in)) is not None]
         self._keeps_dates = any(policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when jobs leave the queue.
         self._in_order = self.state.settings.depth is None and all(policy.order is fifo for policy in policies)
@@ -86,7 +93,7 @@ class IncrementalPlan:
     def submitted(self, job: WaitingJob) -> None:
         """Add a waiting job."""
         self.state.waiting[job.job_id] = job
-        self._limited = self._limited or full_replan.is_special(job)
+        self._limited = self._limited or needs_full_passes_itself(job)
         self._admit(job)
         if self._stale:
             return
@@ -191,9 +198,7 @@ class IncrementalPlan:
 
     def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
         if self._limited:
-            plan = full_replan.replan(
-                self._snapshot, self._inputs, self.state, self._older if self._keeps_dates else None
-            )
+            plan = replan(self._snapshot, self._inputs, self.state, self._older if self._keeps_dates else None)
             self._older.update(plan.placements)
             return plan
         state = self.state
@@ -380,6 +385,7 @@ class IncrementalPlan:
     def _replace_placed(self, placed: PlacedJob) -> None:
         """Replace a placed job's occupation in the base, as a full pass on a snapshot would compute it."""
         state = self.state
+        before = state.placed.get(placed.job_id)
         if placed.job_id in self._base.settled:
             self._base.remove(placed.job_id)
         state.placed[placed.job_id] = placed
@@ -388,7 +394,8 @@ class IncrementalPlan:
         occupation = self._base.settled[placed.job_id].occupation
         heappush(self._edges, occupation.start)
         heappush(self._edges, occupation.stop)
-        if parse_types(placed.types).besteffort:
+        # An administrator may have made a running job best-effort, or an ordinary one of it (`oardel -b`).
+        if any(job is not None and parse_types(job.types).besteffort for job in (before, placed)):
             update_besteffort(state)
 
     def _extend_overdue(self) -> None:

@@ -8,20 +8,23 @@ dates make every pass a full one anyway, no plan is cached.
 from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Queue, ResourceTable, Snapshot
-from oarlock.plan.incremental import full_replan
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
-from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.planner import OutOfTime, needs_full_passes_itself, never
 from oarlock.plan.settings import PlanSettings
 
 
 def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
     """Return whether free resources alone decide which jobs start; elsewhere a cached plan would save nothing."""
     limited = settings.pack or snapshot.quotas or snapshot.quota_spans or snapshot.windows
-    if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
+    if limited or any(map(_needs_full_passes, snapshot.queues)):
         return False
-    return not any(map(full_replan.is_special, snapshot.waiting)) and not any(
+    return not any(map(needs_full_passes_itself, snapshot.waiting)) and not any(
         parse_types(job.types).is_container for job in snapshot.placed
     )
+
+
+def _needs_full_passes(queue: Queue) -> bool:
+    return bool(queue.weighs or queue.predicts or queue.keeps_dates or queue.program)
 
 
 class PlanCache:

@@ -195,6 +195,27 @@ class PlanLimits:
             size = (occupation.resources & self.counted).bit_count()
             self.quotas.count(job, occupation, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
 
+    def extension(self, job: PlacedJob, kind: OccupancyKind, resources: int, seconds: int, *, now: int) -> int:
+        """Return by how many of these seconds quotas let a running job last longer."""
+        if self.quotas is None:
+            return seconds
+        size = (resources & self.counted).bit_count()
+        limits = self.quotas.limits(job, besteffort=kind.besteffort)
+
+        def is_allowed(more: int) -> bool:
+            length, walltime = job.stop + more + self._security_time - now, job.stop + more - job.start
+            use = QuotaUse(size, 1, size * walltime)
+            return all(limit.clear_from(now, length, use) == now for limit in limits)
+
+        with self.quotas.without(job.job_id):
+            if is_allowed(seconds):
+                return seconds
+            allowed, refused = 0, seconds
+            while refused - allowed > 1:
+                middle = (allowed + refused) // 2
+                allowed, refused = (middle, refused) if is_allowed(middle) else (allowed, middle)
+            return allowed
+
     def forget(self, job_id: int) -> None:
         """Stop counting a job."""
         if self.quotas is not None:

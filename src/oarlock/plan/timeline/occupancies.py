@@ -7,10 +7,9 @@ from msgspec import Struct
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.job_type import EVERYBODY, SHARING_SCOPE, JobTypes
-from oarlock.plan.inputs import NewOccupancy
 from oarlock.plan.rules.prerequisites import Containers
 from oarlock.plan.sets.selection import Availability
-from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
+from oarlock.plan.timeline.occupancy import FOREVER, NewOccupancy, Occupancy, Occupation
 
 _ALONE = f"{EVERYBODY},{EVERYBODY}"
 
@@ -54,6 +53,12 @@ class OccupancyKind(NamedTuple):
     container: str | None = None  # the container it belongs into
     placeholder: str | None = None  # it keeps its resources for jobs whose `allowed` has this name
     allowed: str | None = None
+    permissive: bool = False  # it may use resources that are not Alive
+
+    @property
+    def in_any_state(self) -> bool:
+        """Whether it may be planned on resources that cannot be used today."""
+        return self.reservation or self.permissive
 
     def is_blocked_by(self, other: "OccupancyKind") -> bool:
         """Return whether jobs of the other kind block jobs of this kind.
@@ -137,7 +142,7 @@ class Occupancies:
             occupancy.advance(now)
 
     def _new_occupancy(self, kind: OccupancyKind) -> Occupancy:
-        usable = self._available.existing if kind.reservation else self._available.plannable
+        usable = self._available.existing if kind.in_any_state else self._available.plannable
         if kind.container is not None:
             usable &= self._containers.resources(kind.container)
         occupancy = self._new_empty(self.now, usable)
@@ -153,7 +158,7 @@ class Occupancies:
         away = list(self._windows)
         if kind.container is not None:
             away += self._containers.outside(kind.container)
-        if not kind.reservation:
+        if not kind.in_any_state:
             # A node that can be woken is unavailable again after its date.
             away += [Occupation(until, FOREVER, resources) for until, resources in self._available.asleep]
         return away

@@ -6,13 +6,19 @@ holds a timeline of resources and one of whole nodes, each built when the first 
 shape where the last search ended: until something is released, free sets only shrink.
 """
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oarlock.plan.fit.bounds import SearchBounds
-from oarlock.plan.fit.fit import CountFit, Fit, Fitter, GroupsFit
+from oarlock.model.snapshot import ResourceTable
+from oarlock.plan.fit.fit import CountFit, Fit, Fitter, GroupsFit, SearchBounds
+from oarlock.plan.sets.layout import ResourceLayout, make_layout
+from oarlock.plan.sets.selection import Availability, availability
+from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.blocked import BlockedTimeline
-from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline, slots_of_releases
+from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline, slots, slots_of_releases
 
 AnyTimeline = Timeline | BlockedTimeline
 _WIDE = 32_000
@@ -141,6 +147,10 @@ class Occupancy:
         """Return what stays free from now on; it does not follow later changes."""
         return FreeFromNow(self._line_of(of_nodes=of_nodes))
 
+    def slots(self) -> Sequence[tuple[int, int | None, int]]:
+        """Return which resources are free from when until when; the last slot has no end."""
+        return slots(self._line_of(of_nodes=False))
+
     def free_resources(self, start: int, stop: int) -> int:
         """Return the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
@@ -189,3 +199,25 @@ class Occupancy:
             return occupation.resources, occupation.resources
         nodes = self._fitter.touched_nodes(occupation.resources)
         return nodes, self._fitter.resources_of(nodes)
+
+
+NewOccupancy = Callable[[int, int], Occupancy]
+"""(now, usable resources) → an empty occupancy."""
+
+
+class PlanInputs(NamedTuple):
+    """The resources of a plan, from a table (`inputs_from_table`) or a number of identical ones (`counted_inputs`)."""
+
+    layout: ResourceLayout
+    fitter: Fitter
+    available: Availability
+    new_occupancy: NewOccupancy
+
+
+def inputs_from_table(table: ResourceTable, settings: PlanSettings, now: int) -> PlanInputs:
+    """Build the inputs from a resource table; a set of resources is an integer with one bit per resource."""
+    layout = make_layout(table, settings.order)
+    fitter = Fitter(layout)
+    return PlanInputs(
+        layout, fitter, availability(layout, settings, now), lambda at, usable: Occupancy(fitter, at, usable)
+    )

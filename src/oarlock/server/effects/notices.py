@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from email.message import EmailMessage
 
 from oarlock.config import Config
+from oarlock.job.notices import REPORT
 from oarlock.job.run.effects import Notify
 from oarlock.job.run.reports import IncomingReport, NotificationFailed, NotificationSent
 from oarlock.lang import options
@@ -61,12 +62,18 @@ _PROGRAMS, _WAITING = 6, 1000  # programs that run at once; those of one user th
 Run = Callable[[Notice], Awaitable[str]]
 """Runs a program on the submission host; returns what went wrong, or an empty text."""
 
+ReportText = Callable[[int], Awaitable[str]]
+"""Returns the report of a job as text, once it is summarised; empty if nothing was measured."""
+
 
 class NoticeSender:
     """Sends notices the way each user chose. A user's programs run one after the other; failures become reports."""
 
-    def __init__(self, config: Config, queue_report: Callable[[IncomingReport], None], run: Run) -> None:
+    def __init__(
+        self, config: Config, queue_report: Callable[[IncomingReport], None], run: Run, report: ReportText
+    ) -> None:
         self._queue_report, self._run, self._mail_server = queue_report, run, MailServer(config)
+        self._report = report
         self._sent: dict[str, deque[float]] = {}
         self._programs = asyncio.Semaphore(_PROGRAMS)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -94,10 +101,11 @@ class NoticeSender:
     async def _mail(self, notice: Notify, address: str) -> None:
         named = f" ({notice.name})" if notice.name else ""
         subject = f"[OAR] {notice.tag}: job {notice.job}{named}"
+        text = f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n"
+        if notice.tag == REPORT and (report := await self._report(notice.job)):
+            text += f"\n{report}"
         try:
-            await self._mail_server.send(
-                [address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n"
-            )
+            await self._mail_server.send([address], subject, text)
         except MailFailed as problem:
             self._queue_report(NotificationFailed(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 

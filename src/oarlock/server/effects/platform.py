@@ -9,23 +9,25 @@ from typing import Any, NamedTuple, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.reactor.nodes import Flag, NodeVerbs, Ping
-from oarlock.job.run.effects import Notify
+from oarlock.job.run.effects import Notify, RunEpilogue
 from oarlock.job.run.reports import Exited, IncomingReport, NodeReport, Started
-from oarlock.model.errors import DatabaseHeld, NodeUnreachable
+from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable
 from oarlock.model.event import EventType
 from oarlock.node.attempt.identity import UserRefused
 from oarlock.node.attempt.notice import Notice
+from oarlock.node.wire.messages import NOT_NOW, Launch
 from oarlock.server.accounts import AccountLookup
 from oarlock.server.effects import programs
 from oarlock.server.effects.node_commands import PowerCommands, configured_checker
-from oarlock.server.effects.notices import NoticeSender
+from oarlock.server.effects.notices import NoticeSender, ReportText
 from oarlock.server.nodes.fleet import Fleet
+from oarlock.server.stage_out import StageOutStore
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PLACE_SECONDS = 60.0
+_MOST_TRANSFERS = 16  # archives that are on their way to nodes at the same time
 
 
 class _AwaitedReport(NamedTuple):
@@ -33,27 +35,39 @@ class _AwaitedReport(NamedTuple):
 
     node: str
     report: "asyncio.Future[Exited | None]"
+    seconds: float
 
     async def ended(self) -> Exited | None:
         try:
-            async with asyncio.timeout(_PLACE_SECONDS):
+            async with asyncio.timeout(self.seconds):
                 return await self.report
         except TimeoutError:
-            says = f"no place was ready within {_PLACE_SECONDS:.0f} s"
+            says = f"no place was ready within {self.seconds:.0f} s"
             raise NodeUnreachable(self.node, says, sent=True) from None
 
 
 class ServerPlatform:
     """Runs each effect in a task of its own."""
 
-    def __init__(self, fleet: Fleet, config: Config, receive: Callable[[IncomingReport], None]) -> None:
-        self._fleet, self._config = fleet, config
+    def __init__(
+        self,
+        fleet: Fleet,
+        config: Config,
+        receive: Callable[[IncomingReport], None],
+        *,
+        archives: Path,
+        stage_outs: StageOutStore,
+        report: ReportText,
+    ) -> None:
+        self._fleet, self._config, self._archives, self._stage_outs = fleet, config, archives, stage_outs
+        self._transfers = asyncio.Semaphore(_MOST_TRANSFERS)
         self._places: dict[tuple[int, int, str], _AwaitedReport] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts = AccountLookup()
-        self._notices = NoticeSender(config, receive, self._run_notice)
+        self._notices = NoticeSender(config, receive, self._run_notice, report)
         self._checker = configured_checker(config)
         self._power = PowerCommands(config, receive)
+        self._healing = asyncio.Lock()
         self.stopped = False
 
     def on_node_event(self, event: NodeReport) -> None:
@@ -115,9 +129,10 @@ class ServerPlatform:
         return True
 
     @contextmanager
-    def place(self, job: int, attempt: int, node: str) -> Iterator[_AwaitedReport]:
+    def place(self, job: int, attempt: int, node: str, *, seconds: float) -> Iterator[_AwaitedReport]:
         """Await the report of a place on a node."""
-        place = self._places[job, attempt, node] = _AwaitedReport(node, asyncio.get_running_loop().create_future())
+        report = asyncio.get_running_loop().create_future()
+        place = self._places[job, attempt, node] = _AwaitedReport(node, report, seconds)
         try:
             yield place
         finally:
@@ -127,6 +142,28 @@ class ServerPlatform:
         place = self._places.get(key)
         if place is not None and not place.report.done():
             place.report.set_result(ended)
+
+    async def stage_in(self, node: str, launch: Launch, killed: Flag) -> None:
+        """Bring the archive of a job to a node; one that is killed meanwhile waits no longer."""
+        sending = asyncio.ensure_future(self._send_archive(node, launch))
+        ending = asyncio.ensure_future(killed.wait())
+        try:
+            await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                raise NodeRefused(node, NOT_NOW, "it was killed before it began")
+            await sending
+        finally:
+            for task in (sending, ending):
+                task.cancel()
+            await asyncio.gather(sending, ending, return_exceptions=True)
+
+    async def _send_archive(self, node: str, launch: Launch) -> None:
+        async with self._transfers:
+            await self._fleet.node(node).put_file(self._archives / launch.stage_in, launch.stage_in_size)
+
+    async def stage_out(self, epilogue: RunEpilogue) -> str:
+        """Fetch what a job wrote from its desktop."""
+        return await self._stage_outs.fetch(epilogue, self._fleet.node)
 
     # The site.
 
@@ -175,6 +212,16 @@ class ServerPlatform:
     async def sleep(self, nodes: Sequence[str]) -> None:
         """Put nodes to sleep with the site's command."""
         await self._power.sleep(nodes)
+
+    async def heal(self, resources: Sequence[tuple[int, str]]) -> str:
+        """Run the site's healing program, one run at a time: it may restart machines."""
+        lines = [f"{number} {name}" for number, name in resources]
+        command = [str(self._config.suspected_healing_exec_file)]
+        async with self._healing:
+            result = await programs.run(command, seconds=self._config.suspected_healing_timeout, lines=lines)
+        write_log = log.info if result.status == 0 else log.warning
+        write_log("healing program ran", extra={"command": command[0], "nodes": lines, "says": result.says})
+        return "" if result.status == 0 else result.says
 
     async def notify(self, notice: Notify) -> None:
         """Notify a user of a job."""

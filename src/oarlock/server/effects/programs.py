@@ -13,10 +13,12 @@ from oarlock.job.run import site_programs
 from oarlock.job.run.site_programs import SiteProgram
 from oarlock.model.event import EventType
 from oarlock.node.attempt import site_script
-from oarlock.settings.choices import NodeTransport
+from oarlock.settings.kinds import NodeTransport
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _LONGEST_MESSAGE = 500
+_SECONDS_TO_DIE = 2.0
+_MOST_PRINTED = 64 << 20  # bytes; a program that prints more is ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,12 @@ async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = 
         return ProgramResult(output.status, output.err)
     message = output.err.strip()[-_LONGEST_MESSAGE:]
     if output.status:
-        message = f"{command[0]} ended with {_described(output.status)}" + (f": {message}" if message else "")
+        message = f"{command[0]} ended with {described(output.status)}" + (f": {message}" if message else "")
     return ProgramResult(output.status, message)
 
 
-def _described(returncode: int) -> str:
+def described(returncode: int) -> str:
+    """Describe how a program ended that did not end well."""
     return f"exit {returncode}" if returncode > 0 else f"signal {-returncode}"
 
 
@@ -55,6 +58,13 @@ async def run_captured(
     command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
 ) -> ProgramOutput:
     """Run a program as `run` does, and return what it prints."""
+    return await run_fed(command, "".join(f"{line}\n" for line in lines).encode(), seconds=seconds, out=out)
+
+
+async def run_fed(
+    command: Sequence[str], given: bytes, *, seconds: float, out: int = asyncio.subprocess.PIPE
+) -> ProgramOutput:
+    """Run a program with these bytes on its standard input, and return what it prints."""
     try:
         executable = await asyncio.to_thread(trusted_path, command[0])
         process = await asyncio.create_subprocess_exec(
@@ -71,18 +81,85 @@ async def run_captured(
         return ProgramOutput(-1, "", str(error))
     except OSError as error:
         return ProgramOutput(-1, "", f"{command[0]} cannot be run: {error.strerror}")
-    given = "".join(f"{line}\n" for line in lines).encode()
     try:
         async with asyncio.timeout(seconds):
-            printed, complained = await process.communicate(given)
+            printed, complained = await _communicate(process, given)
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await _end(process)
         return ProgramOutput(None, "", f"{command[0]} did not end within {seconds:g} s")
+    except _TooMuchPrinted:
+        await _end(process)
+        return ProgramOutput(-1, "", f"{command[0]} printed more than {_MOST_PRINTED >> 20} MiB")
+    except asyncio.CancelledError:  # the server stops
+        await _end(process)
+        raise
     return ProgramOutput(
         process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace")
     )
+
+
+class _TooMuchPrinted(Exception):
+    """A program whose output is not worth the memory."""
+
+
+async def _communicate(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, bytes]:
+    """Feed a program, and return its output and what it complained of; both are bounded."""
+    feeding = asyncio.ensure_future(_feed(process.stdin, given))
+    reading = [asyncio.ensure_future(_read(stream)) for stream in (process.stdout, process.stderr)]
+    try:
+        printed, complained = await asyncio.gather(*reading)
+    finally:  # not a TaskGroup: with Python 3.11.2 its failure spoils the next timeout of the same task
+        for task in (feeding, *reading):
+            task.cancel()
+        await asyncio.wait([feeding, *reading])
+    await process.wait()
+    await _closed(process.stdin)
+    return printed, complained
+
+
+async def _feed(stream: asyncio.StreamWriter | None, given: bytes) -> None:
+    if stream is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read what it gets
+        stream.write(given)
+        await stream.drain()
+    stream.close()
+
+
+async def _closed(stream: asyncio.StreamWriter | None) -> None:
+    """Wait until a program's input is closed: otherwise asyncio complains that nobody saw how."""
+    if stream is not None:
+        stream.close()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await stream.wait_closed()
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    parts, size = [], 0
+    while stream is not None and (part := await stream.read(1 << 16)):
+        parts.append(part)
+        size += len(part)
+        if size > _MOST_PRINTED:
+            raise _TooMuchPrinted
+    return b"".join(parts)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a program with its process group, and wait for its end; not for long, since a child may have left the group.
+
+    What it printed is read to its end: as long as a full pipe is not, asyncio does not see that the program ended.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SECONDS_TO_DIE):
+            await asyncio.gather(_discard(process.stdout), _discard(process.stderr), _closed(process.stdin))
+            await process.wait()
+
+
+async def _discard(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(1 << 16):
+        pass
 
 
 def trusted_path(program: str) -> str:

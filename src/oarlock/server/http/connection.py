@@ -1,6 +1,7 @@
 """One connection to the server: the identity of its peer, and its limits in time and bytes."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections import Counter
@@ -13,10 +14,66 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oarlock.model.errors import BadRequest, OarlockError, TooLong, TooManyAtOnce
-from oarlock.server.http.upgraded import UpgradedConnection
+from oarlock.node.wire.stream import LENGTH_BYTES, SWITCHED, StreamBroken, decode_length, encode_frame
 from oarlock.settings.kinds import Network
 from oarlock.web import refusals
 from oarlock.web.identity import SocketPeer
+
+_PARTING_SECONDS = 5.0  # for the last frames to be read
+_BUFFER = 1 << 16
+
+
+class UpgradedConnection:
+    """Frames in both directions. `lost` is set when the connection is closed, whichever side did it."""
+
+    def __init__(self, transport: asyncio.Transport, *, is_local: bool) -> None:
+        self._transport, self.is_local = transport, is_local
+        self._reader = asyncio.StreamReader(limit=_BUFFER)
+        self._reader.set_transport(transport)  # it stops reading of the socket while its buffer is full
+        self.lost = asyncio.Event()
+        if not is_local:
+            _keep_alive(transport.get_extra_info("socket"))
+        transport.write(SWITCHED)
+
+    def feed(self, data: bytes) -> None:
+        """Take received bytes."""
+        self._reader.feed_data(data)
+
+    def end(self) -> None:
+        """Note that the connection is closed."""
+        self._reader.feed_eof()
+        self.lost.set()
+
+    async def receive(self) -> bytes | None:
+        """Return the next frame; None at the end. Raise `StreamBroken` for what cannot be a frame."""
+        try:
+            return await self._reader.readexactly(decode_length(await self._reader.readexactly(LENGTH_BYTES)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        except struct.error as error:
+            raise StreamBroken(str(error)) from error
+
+    def send(self, payload: bytes) -> None:
+        """Send a frame; what the client does not read waits in memory, so callers bound what is under way."""
+        if not self._transport.is_closing():
+            self._transport.write(encode_frame(payload))
+
+    async def close(self) -> None:
+        """Close the connection once the client has read everything, or after a moment."""
+        self._transport.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.lost.wait(), _PARTING_SECONDS)
+        if not self.lost.is_set():
+            self._transport.abort()
+            await self.lost.wait()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Make the kernel notice a client's machine that is gone without a word."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
 
 HEAD_SECONDS = 5.0
 HEAD_BYTES = 65_536
@@ -46,6 +103,7 @@ class ConnectionLimits:
     answer_seconds: float = ANSWER_SECONDS
     refusal_seconds: float = REFUSAL_SECONDS
     most_of_one: int = MOST_OF_ONE
+    most_of_address: int | None = None  # where it is not the same as of a user at the socket
     most: int = 4096
     most_at_port: int = 3072
     open: Counter[int | str] = field(default_factory=Counter)
@@ -65,10 +123,9 @@ class ConnectionLimits:
 
     def refusal(self, caller: int | str) -> TooManyAtOnce | None:
         """Return the error if one more connection of the caller is one too many."""
-        if self.open[caller] >= self.most_of_one:
-            return TooManyAtOnce(
-                f"There are already {self.most_of_one} connections of yours.", hint="Close some first."
-            )
+        most = self.most_of_address if isinstance(caller, str) and self.most_of_address else self.most_of_one
+        if self.open[caller] >= most:
+            return TooManyAtOnce(f"There are already {most} connections of yours.", hint="Close some first.")
         if self.in_all >= self.most or (isinstance(caller, str) and self.at_port >= self.most_at_port):
             return TooManyAtOnce("The server has as many connections as it can take.", hint="Try again in a moment.")
         return None
@@ -151,7 +208,7 @@ class Connection(HttpToolsProtocol):
         self._upgraded: UpgradedConnection | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Identify the caller. Who may connect, and how often, was decided when it was accepted (`accepting`)."""
+        """Identify the caller. Who may connect, and how often, was decided when it was accepted (`listen`)."""
         super().connection_made(transport)
         # So that `pause_writing` is called for every unread byte. TLS pauses from `high` bytes on, also from none.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1, low=0)
@@ -174,6 +231,10 @@ class Connection(HttpToolsProtocol):
         local = self.app_state["peer"] is not None
         self._upgraded = UpgradedConnection(self.transport, is_local=local)
         return self._upgraded
+
+    def keep_open(self, seconds: float) -> None:
+        """Keep the connection open for so long after each response: an agent comes back every few seconds."""
+        self.timeout_keep_alive = seconds  # type: ignore[assignment]  # uvicorn passes it on to `call_later`
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: a verb decides whether a connection is upgraded."""

@@ -1,30 +1,144 @@
-"""Listening sockets: the Unix socket, where the kernel identifies the caller, and the TCP port, where a token does."""
+"""Listening sockets: the Unix socket, where the kernel identifies the caller, and the TCP port, where a token does.
+
+One connection too many is refused before anything is made for it, and after a moment: to build a connection and its
+parser only to refuse it takes ten times as long as to accept it. Whoever is refused and tries again at once is slowed
+down, since the refusal is sent when `refusal_seconds` have passed.
+"""
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from oarlock.config import Config
-from oarlock.model.errors import ConfigRefused, PortTaken
-from oarlock.server.http import descriptors, tls
-from oarlock.server.http.accepting import AcceptGuard, GuardedSocket
-from oarlock.server.http.connection import Connection, ConnectionLimits
+from oarlock.model.errors import ConfigRefused, PortTaken, TooManyAtOnce
+from oarlock.server.http import tls
+from oarlock.server.http.connection import Connection, ConnectionLimits, caller_of, peer_of, refusal_text
 from oarlock.server.nodes import python_rules
+from oarlock.server.reserves import connection_shares, descriptor_limit
 from oarlock.web import app
 from oarlock.web.core import ServerInterface
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.submission_service import SubmissionService
+
+_MOST_REFUSED_AT_ONCE = 64
+"""So many are refused before the event loop does other work."""
+
+_LEAST_TO_DELAY = 16
+
+
+class CountedConnection(socket.socket):
+    """A connection that counts as its caller's until its descriptor is closed, also while TLS is still agreed on."""
+
+    leave: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Close the connection, and count it as closed."""
+        super().close()
+        leave, self.leave = self.leave, None
+        if leave is not None:
+            leave()
+
+
+class AcceptGuard:
+    """Decides which connections come in, and refuses the others when their time has come."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._refused: deque[tuple[float, socket.socket, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admit(self, connection: socket.socket, address: Any, *, is_tls: bool) -> socket.socket | None:
+        """Return a connection that may come in, counted; one that may not is closed, now or soon."""
+        if connection.family == socket.AF_UNIX:
+            caller: int | str = peer_of(connection).uid
+        elif self._limits.admits(address[0]):
+            caller = caller_of(address[0])
+        else:
+            connection.close()
+            return None
+        refusal = self._limits.refusal(caller)
+        if refusal is not None:
+            # Whoever speaks TLS could not read the refusal.
+            self._refuse_later(connection, b"" if is_tls else _text(str(refusal), refusal.hint))
+            return None
+        self._limits.enter(caller)
+        counted = CountedConnection(connection.family, connection.type, connection.proto, connection.detach())
+        counted.leave = partial(self._limits.leave, caller)
+        return counted
+
+    def close(self) -> None:
+        """Close the connections that wait for their refusal."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._refused:
+            self._refused.popleft()[1].close()
+
+    def _refuse_later(self, connection: socket.socket, text: bytes) -> None:
+        if len(self._refused) >= max(self._limits.most // 4, _LEAST_TO_DELAY):  # they take descriptors, too
+            _refuse(connection, text)
+            return
+        loop = asyncio.get_running_loop()
+        self._refused.append((loop.time() + self._limits.refusal_seconds, connection, text))
+        if self._timer is None:
+            self._timer = loop.call_later(self._limits.refusal_seconds, self._refuse_due)
+
+    def _refuse_due(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for _ in range(_MOST_REFUSED_AT_ONCE):
+            if not self._refused or self._refused[0][0] > loop.time():
+                break
+            _, connection, text = self._refused.popleft()
+            _refuse(connection, text)
+        if self._refused:
+            self._timer = loop.call_later(max(0.0, self._refused[0][0] - loop.time()), self._refuse_due)
+
+
+class GuardedSocket(socket.socket):
+    """A listening socket whose guard, once there is one, looks at each connection first."""
+
+    guard: AcceptGuard | None = None
+    is_tls = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection that may come in; without one, do as if nobody had connected."""
+        for _ in range(_MOST_REFUSED_AT_ONCE):
+            connection, address = super().accept()
+            if self.guard is None:
+                return connection, address
+            admitted = self.guard.admit(connection, address, is_tls=self.is_tls)
+            if admitted is not None:
+                return admitted, address
+        raise BlockingIOError
+
+
+@lru_cache(maxsize=16)
+def _text(sentence: str, hint: str) -> bytes:
+    return refusal_text(TooManyAtOnce(sentence, hint=hint))
+
+
+def _refuse(connection: socket.socket, text: bytes) -> None:
+    with contextlib.suppress(OSError):
+        # What was sent is read first: a connection closed with unread bytes is reset, and the refusal lost.
+        connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            connection.recv(65_536)
+        connection.send(text)
+    connection.close()
+
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +163,15 @@ class Listeners:
         return int(self.tcp[0].getsockname()[1])
 
 
-async def serve_http(core: ServerInterface) -> None:
-    """Answer requests until cancelled; then finish what is under way, for a moment, and go."""
+async def serve_http(core: ServerInterface, verbs: Collection[str] | None = None) -> None:
+    """Answer requests until cancelled; then finish what is under way, for a moment, and go. `verbs`: only those."""
     listeners = await listen(core)
     site = AccessPolicy.of(core.config)
-    shares = descriptors.connection_shares(descriptors.limit())
+    shares = connection_shares(descriptor_limit())
     limits = ConnectionLimits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
-    await answer(core, listeners, site, limits)
+    if core.config.tls_ended_by_proxy:
+        limits.most_of_address = shares.most_at_port  # the address of the proxy is that of everybody
+    await answer(core, listeners, site, limits, verbs)
 
 
 async def listen(core: ServerInterface) -> Listeners:
@@ -73,10 +189,13 @@ async def listen(core: ServerInterface) -> Listeners:
         raise
 
 
-async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy, limits: ConnectionLimits) -> None:
+async def answer(
+    core: ServerInterface, listeners: Listeners, site: AccessPolicy, limits: ConnectionLimits,
+    verbs: Collection[str] | None = None,
+) -> None:  # fmt: skip
     """Serve on these sockets until cancelled."""
     dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
-    server = _Server(_settings(dispatcher, limits), listeners)
+    server = _Server(_settings(dispatcher, limits, verbs), listeners)
     guard = AcceptGuard(limits)
     for sock in (listeners.unix, *listeners.tcp):
         sock.guard = guard
@@ -87,6 +206,7 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
+        core.stopping.set()  # live pages end by themselves
         await _stop_accepting(server, serving, listeners)
         server.should_exit = True
         await asyncio.wait({serving}, timeout=STOP_SECONDS + 1)
@@ -158,10 +278,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _settings(dispatcher: Dispatcher, limits: ConnectionLimits) -> uvicorn.Config:
+def _settings(dispatcher: Dispatcher, limits: ConnectionLimits, verbs: Collection[str] | None) -> uvicorn.Config:
     return uvicorn.Config(
-        app.build(dispatcher),
-        http=functools.partial(Connection, limits),  # type: ignore[arg-type]
+        app.build(dispatcher, verbs),
+        http=partial(Connection, limits),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

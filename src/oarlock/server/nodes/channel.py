@@ -1,15 +1,12 @@
 """One connection to a node program: a handshake with a timeout, then requests, responses and events."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import secrets
-import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,16 +30,20 @@ from oarlock.node.wire.channel import (
 )
 from oarlock.node.wire.messages import NodeSettings
 from oarlock.node.wire.stream import FIRST_CLIENT_STREAM
-from oarlock.server.http import descriptors
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
+from oarlock.server.nodes.processes import LocalNodeProcess, NodeProcess
 
 log = logging.getLogger(__name__)
 
 _NOISE = 1 << 20  # bytes that a login shell may print before the marker
-_CHUNK = 1 << 16
-_PARTING = 1.0  # seconds for the other side to end by itself
+_NOT_A_HELLO = (KeyError, ValueError, TypeError, OverflowError, AttributeError)
 _MOST_CLIENTS = 1024  # connections of processes on a node; its own program allows fewer
+
+
+class OtherProgram(EOFError):
+    """A node program of another version: it does not share our messages."""
+
 
 OnClient = Callable[[ClientOnNode], None]
 """Takes the connection of a process on a node."""
@@ -67,6 +68,13 @@ def _source(root: Path, name: str) -> str:
 
 
 @cache
+def _packed_modules(*, same_python: bool) -> bytes:
+    """Pack the node program, compiled where the node has this server's Python."""
+    sources = node_sources()
+    return loader.pack_modules(sources, loader.compile_modules(sources) if same_python else {})
+
+
+@cache
 def node_fingerprint() -> str:
     """Return the fingerprint of the node program, to compare it with an installed one."""
     return hashlib.sha256(json.dumps(node_sources(), sort_keys=True).encode()).hexdigest()[:12]
@@ -75,9 +83,7 @@ def node_fingerprint() -> str:
 class NodeChannel:
     """An open connection. `ended` is set when the other side closes it."""
 
-    def __init__(
-        self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None], on_client: OnClient
-    ) -> None:
+    def __init__(self, node: str, process: NodeProcess, on_event: Callable[[Body], None], on_client: OnClient) -> None:
         self.node, self._process, self._on_event, self._on_client = node, process, on_event, on_client
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Body]] = {}
@@ -104,27 +110,37 @@ class NodeChannel:
     ) -> tuple["NodeChannel", Hello]:
         """Start the node program; return the channel and the node's hello, or raise `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
-        process = await asyncio.create_subprocess_exec(
-            *command.arguments(loader.line(nonce)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a signal to the server's process group must not reach the node program
-        )
-        descriptors.lower_again(process.pid)  # before anything is sent: its jobs inherit the limit
+        process = await LocalNodeProcess.start(command.arguments(loader.line(nonce)))
         channel = cls(settings.node, process, on_event, on_client)
+        shake_hands = (
+            channel._handshake_installed(settings) if command.installed else channel._handshake(nonce, settings)
+        )
+        return channel, await channel._opened(shake_hands, seconds)
+
+    @classmethod
+    async def accept(
+        cls,
+        settings: NodeSettings,
+        process: NodeProcess,
+        on_event: Callable[[Body], None],
+        on_client: OnClient,
+        *,
+        seconds: float,
+    ) -> tuple["NodeChannel", Hello]:
+        """Greet a node program that connected to us, as `open` does with one that we start."""
+        channel = cls(settings.node, process, on_event, on_client)
+        return channel, await channel._opened(channel._handshake_installed(settings), seconds)
+
+    async def _opened(self, shake_hands: Coroutine[Any, Any, Hello], seconds: float) -> Hello:
         try:
             async with asyncio.timeout(seconds):
-                hello = await (
-                    channel._handshake_installed(settings) if command.installed else channel._handshake(nonce, settings)
-                )
-        except (TimeoutError, OSError, EOFError, BadFrame, KeyError) as error:
-            await channel.close(str(error) or type(error).__name__)
-            raise NodeUnreachable(settings.node, channel._reason(error, seconds)) from error
+                return await shake_hands
+        except (TimeoutError, OSError, EOFError, BadFrame, *_NOT_A_HELLO) as error:
+            await self.close(str(error) or type(error).__name__)
+            raise NodeUnreachable(self.node, self._reason(error, seconds)) from error
         except BaseException:
-            await channel.close("cancelled")
+            await self.close("cancelled")
             raise
-        return channel, hello
 
     def _reason(self, error: BaseException, seconds: float) -> str:
         printed = " / ".join(self._stderr_lines)
@@ -132,38 +148,31 @@ class NodeChannel:
         return f"{reason}: {printed}" if printed else reason
 
     async def _handshake(self, nonce: str, settings: NodeSettings) -> Hello:
-        stdin, stdout = self._pipes()
-        _, rest = await self._skip_noise(stdout, loader.marker(nonce))
-        sources = await asyncio.to_thread(node_sources)
-        stdin.write(await asyncio.to_thread(loader.pack_program, sources, settings._asdict()))
-        return await self._begin(stdout, rest)
+        self._tasks.append(asyncio.create_task(self._listen_stderr()))
+        python, rest = await self._skip_noise(loader.marker(nonce))
+        modules = await asyncio.to_thread(_packed_modules, same_python=python == loader.python_build())
+        self._process.write(loader.pack_program(node_sources()[loader.__name__], modules, settings._asdict()))
+        return await self._begin(rest)
 
     async def _handshake_installed(self, settings: NodeSettings) -> Hello:
         """Shake hands with an installed program, which must have our fingerprint: both sides share the messages."""
-        stdin, stdout = self._pipes()
-        theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
+        self._tasks.append(asyncio.create_task(self._listen_stderr()))
+        theirs, rest = await self._skip_noise(loader.installed_marker())
         ours = await asyncio.to_thread(node_fingerprint)
         if theirs != ours:
-            raise EOFError(
-                f"its node program is another ({theirs[:20]}) than this server's ({ours}); run `oarlock node install` "
-                "and put the new file on the node"
+            raise OtherProgram(
+                f"its node program is another ({theirs[:20]}) than this server's ({ours}); "
+                f"{self._process.way_to_update}"
             )
         chosen = {name: value for name, value in settings._asdict().items() if name in loader.CHOSEN}
-        stdin.write(json.dumps(chosen).encode() + b"\n")
-        return await self._begin(stdout, rest)
+        self._process.write(json.dumps(chosen).encode() + b"\n")
+        return await self._begin(rest)
 
-    def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise OSError("no pipes")
-        self._tasks.append(asyncio.create_task(self._listen_stderr()))
-        return stdin, stdout
-
-    async def _begin(self, stdout: asyncio.StreamReader, rest: bytes) -> Hello:
-        self._tasks.append(asyncio.create_task(self._listen(stdout, rest)))
+    async def _begin(self, rest: bytes) -> Hello:
+        self._tasks.append(asyncio.create_task(self._listen(rest)))
         return _hello(await self._hello)
 
-    async def _skip_noise(self, stdout: asyncio.StreamReader, marker: bytes) -> tuple[str, bytes]:
+    async def _skip_noise(self, marker: bytes) -> tuple[str, bytes]:
         """Read up to the end of the marker's line; return the rest of that line, and the bytes after it."""
         seen = b""
         while True:
@@ -173,18 +182,18 @@ class NodeChannel:
                 return seen[at + len(marker) : end].decode(errors="replace"), seen[end + 1 :]
             if len(seen) > _NOISE:
                 raise EOFError(f"{len(seen)} bytes came, but not our marker")
-            part = await stdout.read(_CHUNK)
+            part = await self._process.read()
             if not part:
                 raise EOFError("the connection ended before python3 began")
             seen += part
 
-    async def _listen(self, stdout: asyncio.StreamReader, first: bytes) -> None:
+    async def _listen(self, first: bytes) -> None:
         reader, data = FrameReader(), first
         try:
             while True:
                 for frame in reader.feed(data):
                     self._take(frame)
-                data = await stdout.read(_CHUNK)
+                data = await self._process.read()
                 if not data:
                     self.why = self._stderr_lines[-1] if self._stderr_lines else "the connection ended"
                     break
@@ -262,9 +271,8 @@ class NodeChannel:
 
     async def _listen_stderr(self) -> None:
         """Keep the last lines of standard error: ssh's own messages come this way."""
-        stderr = self._process.stderr
-        while stderr is not None:
-            line = await stderr.readline()
+        while True:
+            line = await self._process.read_line()
             if not line:
                 return
             text = line.decode(errors="replace").strip()[:500]
@@ -276,7 +284,7 @@ class NodeChannel:
 
         After `NodeUnreachable` with `sent` it is not known whether the request was carried out.
         """
-        if self.ended.is_set() or self._process.stdin is None:
+        if self.ended.is_set():
             raise NodeUnreachable(self.node, self.why)
         self._number += 1
         number = self._number
@@ -284,7 +292,7 @@ class NodeChannel:
         try:
             self._send_soon(encode_frame(REQUEST, number, {"verb": verb, **(body or {})}))
             async with asyncio.timeout(seconds):
-                await self._process.stdin.drain()
+                await self._process.drain()
                 body_read: Body = await answer
         except (TimeoutError, ConnectionError) as error:
             raise NodeUnreachable(self.node, f"no answer to `{verb}` within {seconds:.0f} s", sent=True) from error
@@ -294,6 +302,12 @@ class NodeChannel:
             raise NodeRefused(self.node, str(body_read["refused"]), str(body_read.get("says", "")))
         return body_read
 
+    def tell(self, verb: str, body: Body) -> None:
+        """Send a request whose answer is of no interest."""
+        if not self.ended.is_set():
+            self._number += 1
+            self._send_soon(encode_frame(REQUEST, self._number, {"verb": verb, **body}))
+
     def _send_soon(self, frame: bytes) -> None:
         """Send a frame together with the others of this iteration of the event loop: each write wakes the node."""
         if not self._to_send:
@@ -301,32 +315,17 @@ class NodeChannel:
         self._to_send += frame
 
     def _send(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.write(bytes(self._to_send))
+        self._process.write(bytes(self._to_send))
         self._to_send.clear()
 
     async def close(self, why: str = "closed") -> None:
         """Close the connection; jobs on the node go on."""
         self.why = why
         self._end()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), _PARTING)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._close_pipes()  # `wait` also waits for the pipes, and a full one would never be closed
-            await self._process.wait()
+        await self._process.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._close_pipes()
-
-    def _close_pipes(self) -> None:
-        transport: Any = getattr(self._process, "_transport", None)
-        if transport is not None:
-            transport.close()
 
 
 def _hello(body: Body) -> Hello:

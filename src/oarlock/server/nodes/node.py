@@ -7,8 +7,9 @@ opened again after every loss, with exponential back-off; what happened meanwhil
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from oarlock.job.run.reports import (
@@ -24,20 +25,27 @@ from oarlock.job.run.reports import (
     UnknownEnded,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.event import EventType
 from oarlock.model.job import UnknownAttempt
+from oarlock.node.attempt import sensor
 from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, fingerprint, verify_report
+from oarlock.node.wire.messages import GENERATED, SEEN, Launch, NodeSettings, fingerprint, verify_report
+from oarlock.server.nodes import file_transfer
 from oarlock.server.nodes.channel import NodeChannel, OnClient
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
+from oarlock.web.concurrency import KeyedLocks
 
 log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
 """A job and its attempt."""
 
+DESKTOP_AWAY = "it is a desktop and has not connected"
+
 _SESSION_SECONDS = 70.0  # a home directory that hangs is noticed on the node after a minute
+_LONGEST_PUBLIC_KEY = 1000  # characters
 _LONGEST = 64  # characters of a name that only a node vouches for
 
 
@@ -50,14 +58,50 @@ class Timeouts:
     first_retry: float = 1.0
     last_retry: float = 60.0
     ping: float = 30.0  # between two pings of a silent connection
+    pong: float = 30.0  # for the answer to a ping
     idle: float = 300.0  # an unused connection is closed after this
 
 
 class ConnectionSlots:
-    """Limits how many connections are open, and how many are being opened, over all nodes."""
+    """Limits how many connections are open, and how many are being opened, over all nodes.
 
-    def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
-        self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
+    Nodes without jobs may stay connected, to be measured, as long as a quarter is free for others; whoever needs a
+    connection when there is none left gets that of such a node.
+    """
+
+    def __init__(self, *, open_: int = 1000, opening: int = 25, idle_opening: int = 4) -> None:
+        self._open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
+        self.idle_opening = asyncio.Semaphore(idle_opening)
+        self._most, self._used = open_, 0
+        self._idle: dict[NodeClient, None] = {}
+
+    @property
+    def has_room_for_idle(self) -> bool:
+        """Whether a quarter of the connections is free."""
+        return self._used <= self._most * 3 // 4
+
+    async def acquire(self) -> None:
+        """Wait for a connection that may be opened."""
+        if self._open.locked() and self._idle:
+            await self._idle.popitem()[0].leave()
+        await self._open.acquire()
+        self._used += 1
+
+    def leave(self, node: "NodeClient") -> None:
+        """Note that a connection is about to be closed; `release` follows."""
+        self._used -= 1
+        self._idle.pop(node, None)
+
+    def release(self) -> None:
+        """Return a connection."""
+        self._open.release()
+
+    def is_idle(self, node: "NodeClient", *, idle: bool) -> None:
+        """Note whether a node is connected for its measurements alone."""
+        if idle:
+            self._idle[node] = None
+        else:
+            self._idle.pop(node, None)
 
 
 class NodeSession:
@@ -106,12 +150,18 @@ class NodeClient:
         self._passed_on: set[Key] = set()  # ... and was passed on already
         self._unknown: dict[Key, str] = {}  # attempts on the node that this server did not start, with their tags
         self._opening = asyncio.Lock()
+        self._files = KeyedLocks()  # one for each file that is on its way
         self._keeper: asyncio.Task[None] | None = None
         self._used = time.monotonic()
+        self._keep_until = 0.0  # until then an idle connection is not closed
         self._retry_at, self._failed = 0.0, ""
+        self.is_measured_idle = False
+        """Whether it stays connected without jobs, to be measured."""
         self._warned = self._warned_of_devices = False
         self.on_samples: Callable[[bytes], None] = lambda _data: None
         self.on_client: OnClient = lambda client: client.end()
+        self.private_key: Callable[[str], Awaitable[str | None]] = _no_key
+        self.is_desktop: Callable[[], Awaitable[bool]] = _never
 
     # Requests.
 
@@ -133,6 +183,8 @@ class NodeClient:
         self._secrets[key] = launch.secret
         self._keep(after=self._timeouts.first_retry)
         try:
+            if launch.key not in {"", GENERATED}:
+                await self._bring_key(launch)
             await self._ask("launch", launch.body())
         except OarlockError as error:
             # Seen before or perhaps on its way: its report may still come.
@@ -140,6 +192,15 @@ class NodeClient:
             if not already_seen and not (isinstance(error, NodeUnreachable) and error.sent):
                 self._secrets.pop(key, None)
             raise
+
+    async def _bring_key(self, launch: Launch) -> None:
+        """Send the key that the user brought, apart from the launch, which the node writes into its spool."""
+        text = await self.private_key(launch.key)
+        if text is None:
+            says = f"the key of job {launch.job} is gone; submit it again with the key"
+            raise NodeRefused(self.name, EventType.JOB_KEY_LOST.value, says)
+        about = {"job": launch.job, "attempt": launch.attempt, "boot": launch.boot, "secret": launch.secret}
+        await self._ask("key", {**about, "generation": launch.generation, "text": text})
 
     def expect(self, job: int, attempt: int, secret: str) -> None:
         """Expect the report of an attempt found in the database after a restart; it may be on the node already."""
@@ -178,12 +239,18 @@ class NodeClient:
         """Run a user's program on the node; return what went wrong, or an empty text."""
         return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
+    async def sense(self, path: str, job: int, cpuset: str, *, seconds: int = sensor.SECONDS) -> tuple[str, str]:
+        """Run the site's sensor on the node; return what it printed, and what went wrong."""
+        request = sensor.SensorRequest(path, job, cpuset, seconds)._asdict()
+        answer = await self._ask("sense", request, seconds=seconds + self._timeouts.answer)
+        return str(answer.get("out", "")), str(answer.get("says", ""))
+
     async def session(
         self, verb: str, job: int, attempt: int, body: Body, on_frame: Callable[[bytes], None]
     ) -> "NodeSession":
         """Open (`session-open`) or join (`session-join`) a session of an attempt; its frames go to `on_frame`."""
         channel = await self._open()
-        self._used = time.monotonic()
+        self._note_use()
         stream = channel.add_stream(on_frame)
         about = {"job": job, "attempt": attempt, "tag": self._tag(job, attempt), "stream": stream, **body}
         try:
@@ -196,6 +263,20 @@ class NodeClient:
     async def hang_up(self, job: int, attempt: int, session: str) -> None:
         """Hang up a session whose client is gone."""
         await self._attempt("session-hangup", job, attempt, {"session": session})
+
+    async def put_file(self, path: Path, size: int) -> None:
+        """Bring a file that is named by its content to the node, unless it is there; once for all who want it."""
+        async with self._files.of(path.name):
+            channel = await self._open()
+            self._note_use()
+            await file_transfer.send(channel, path, size)
+
+    async def fetch_file(self, job: int, attempt: int, size: int, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Fetch the archive with what a job wrote, of so many bytes; each piece goes to `write`."""
+        channel = await self._open()
+        self._used = time.monotonic()
+        about = {"job": job, "attempt": attempt, "tag": self._tag(job, attempt)}
+        await file_transfer.receive(channel, about, size, write)
 
     async def forget(self, keys: Iterable[Key]) -> None:
         """Delete attempts from the node whose end is on disk here."""
@@ -214,10 +295,16 @@ class NodeClient:
         """Kill an attempt that this server did not start; `UnknownEnded` follows."""
         await self._attempt("end-unknown", job, attempt, {"tag": tag})
 
+    async def measure(self, change: Body) -> None:
+        """Have the node measure otherwise for a while (`MeasureChange`), or with `reset` as usual again."""
+        await self._ask("measure", change)
+        # A node without jobs stays connected for as long: when the program ends, so does the change.
+        self._keep_until = time.monotonic() + (change.get("seconds") or 0.0)
+
     @property
-    def expected(self) -> set[int]:
-        """The jobs that are on this node, as far as is known here."""
-        return {job for job, attempt in self._secrets if (job, attempt) not in self._passed_on}
+    def expected(self) -> dict[int, int]:
+        """The jobs that are on this node, as far as is known here, with the number of their attempt."""
+        return {job: attempt for job, attempt in self._secrets if (job, attempt) not in self._passed_on}
 
     async def ping(self) -> None:
         """Raise `NodeUnreachable` if the node does not answer."""
@@ -242,8 +329,26 @@ class NodeClient:
 
     async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
-        self._used = time.monotonic()
+        self._note_use()
         return await channel.ask(verb, body, seconds=seconds or self._timeouts.answer)
+
+    def _note_use(self) -> None:
+        self._used = time.monotonic()
+        self._slots.is_idle(self, idle=False)
+
+    async def stay(self) -> None:
+        """Connect to a node without jobs, to measure it; not if it is connected, or connections are scarce."""
+        if self._channel is not None or not self._slots.has_room_for_idle:
+            return
+        async with self._slots.idle_opening:
+            if self._slots.has_room_for_idle:
+                await self._open()
+                self._slots.is_idle(self, idle=not self._secrets)
+
+    async def leave(self) -> None:
+        """Leave a node that is connected for its measurements alone; another one needs the connection."""
+        if not self._secrets:
+            await self._drop("idle")
 
     async def _open(self) -> NodeChannel:
         """Return the open channel, or open one. After a failure, callers fail at once until it is time to retry."""
@@ -257,24 +362,31 @@ class NodeClient:
 
     async def _connect(self) -> NodeChannel:
         timeouts = self._timeouts
-        await self._slots.open.acquire()
+        if await self.is_desktop():  # its name may be that of another machine here
+            raise NodeUnreachable(self.name, DESKTOP_AWAY)
+        await self._slots.acquire()
         try:
             async with self._slots.opening:
                 channel, hello = await NodeChannel.open(
                     self._settings, self._command, self._on_frame, self._take_client, seconds=timeouts.connect
                 )
         except BaseException as error:
-            self._slots.open.release()
+            self._slots.leave(self)
+            self._slots.release()
             if isinstance(error, NodeUnreachable):
                 self._failed, self._retry_at = error.why, time.monotonic() + timeouts.first_retry
             raise
+        await self._use(channel, hello)
+        return channel
+
+    async def _use(self, channel: NodeChannel, hello: Hello) -> None:
+        """Use a channel that was opened; the caller has taken a slot for it."""
         channel.on_samples = self._take_samples
         self._channel, self._hello = channel, hello
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
         self._warn_of_weak_fence(hello)
         await self._catch_up(channel, hello)
-        self._keep(after=timeouts.first_retry)
-        return channel
+        self._keep(after=self._timeouts.first_retry)
 
     def _take_samples(self, data: bytes) -> None:
         self.on_samples(data)
@@ -304,8 +416,9 @@ class NodeClient:
     async def _drop(self, why: str) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
+            self._slots.leave(self)
             await channel.close(why)
-            self._slots.open.release()
+            self._slots.release()
 
     async def _catch_up(self, channel: NodeChannel, hello: Hello) -> None:
         """Read what happened on the node while it was not connected."""
@@ -322,7 +435,7 @@ class NodeClient:
             if "report" in about:
                 self._reported(about["report"])
             elif about.get("started"):
-                self._on_event(Started(self.name, *key, about["started"]))
+                self._on_event(Started(self.name, *key, about["started"], _public_key(about)))
         for key in set(self._secrets) - reported:
             self._on_event(AttemptMissing(self.name, *key))
 
@@ -369,11 +482,14 @@ class NodeClient:
             pass
         else:
             return False
-        if not self._secrets and time.monotonic() - self._used > self._timeouts.idle:
-            await self._drop("idle")
-            return True
+        now = time.monotonic()
+        if not self._secrets and now - self._used > self._timeouts.idle and now > self._keep_until:
+            if not self.is_measured_idle or not self._slots.has_room_for_idle:
+                await self._drop("idle")
+                return True
+            self._slots.is_idle(self, idle=True)
         try:
-            await channel.ask("ping", seconds=self._timeouts.answer)
+            await channel.ask("ping", seconds=self._timeouts.pong)
         except NodeUnreachable as error:
             await channel.close(error.why)
         return False
@@ -390,7 +506,7 @@ class NodeClient:
             return
         elif body.get("event") in {"started", "here"} and body.get("started"):
             # A supervisor may say that it is here after the node was asked what runs there.
-            self._on_event(Started(self.name, *key, body["started"]))
+            self._on_event(Started(self.name, *key, body["started"], _public_key(body)))
         elif body.get("event") == "checkpointed":
             self._on_event(Checkpointed(self.name, *key))
 
@@ -416,6 +532,20 @@ class NodeClient:
         else:
             self._passed_on.add(key)
             self._on_event(Exited(self.name, report))
+
+
+async def _never() -> bool:
+    return False
+
+
+async def _no_key(_fingerprint: str) -> str | None:
+    return None
+
+
+def _public_key(body: Body) -> str:
+    """Return the public half of the pair that a node made for a job, if it did."""
+    text = body.get("key", "")
+    return text if isinstance(text, str) and len(text) <= _LONGEST_PUBLIC_KEY else ""
 
 
 def _key(body: Body) -> Key:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import socket
@@ -21,7 +22,9 @@ from oarlock.job import quotas
 from oarlock.job.reactor.steps import QuickPass
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
-from oarlock.model.errors import OarlockError
+from oarlock.model.errors import Unavailable
+from oarlock.model.snapshot import SitePlan
+from oarlock.plan.site_view import SiteView
 from oarlock.server.planning import worker
 from oarlock.server.planning.worker import LENGTH, PlanRequest
 from oarlock.store.engine.database import Database
@@ -33,10 +36,8 @@ T = TypeVar("T")
 _SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
 
 
-class PlannerGone(OarlockError):
+class PlannerGone(Unavailable):
     """A planning process that ended or did not answer."""
-
-    http_status = 503
 
 
 def plan(database: Database, request: PlanRequest, step: QuickPass, *, memory: snapshot.SnapshotCache) -> Decision:
@@ -45,7 +46,14 @@ def plan(database: Database, request: PlanRequest, step: QuickPass, *, memory: s
     window, now = request.karma_window, request.now
     with database.read() as tx:
         snapshot_read = schedule.read(
-            tx, request.how, karma_window=window, now=now, depth=step.depth, arrays=step.arrays, memory=memory
+            tx,
+            request.how,
+            karma_window=window,
+            now=now,
+            depth=step.depth,
+            arrays=step.arrays,
+            memory=memory,
+            site_plans=request.site_plans,
         )
     return schedule.decide(snapshot_read, request.how, now=now, out_of_time=lambda: time.monotonic() > end)
 
@@ -99,6 +107,7 @@ class PlanningClient:
         self._process = process
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._cache = snapshot.SnapshotCache()
+        self.site_plans: dict[str, SitePlan] = {}  # by queue; `SiteSchedulers` fills it
         # Threads of its own: a pass must not wait for readers.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
 
@@ -107,7 +116,32 @@ class PlanningClient:
         config = self._config
         if self._how.quotas is not None:
             self._how = msgspec.structs.replace(self._how, quotas=quotas.current(config))
-        return PlanRequest(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
+        return PlanRequest(
+            self._database.address,
+            self._how,
+            config.karma_window,
+            now,
+            config.scheduler_timeout,
+            dates,
+            dict(self.site_plans),
+        )
+
+    async def site_view(self, now: int, queue: str, *, unless: bytes) -> tuple[bytes, SiteView | None]:
+        """Return a digest of what the site's own scheduler of a queue sees besides time, and what it sees.
+
+        Nothing is seen where the digest is the one of `unless`.
+        """
+        return await self._off_the_loop(partial(self._site_view, now, queue, unless))
+
+    def _site_view(self, now: int, queue: str, unless: bytes) -> tuple[bytes, SiteView | None]:
+        request = self._request(now)
+        others = {name: site_plan for name, site_plan in request.site_plans.items() if name != queue}
+        with self._database.read() as tx:
+            read = schedule.read(tx, request.how, karma_window=request.karma_window, now=now, site_plans=others)
+        seen = read.snapshot
+        parts = seen.waiting, seen.placed, seen.resources, seen.windows, seen.quotas, others
+        digest = hashlib.sha256(msgspec.msgpack.encode(parts)).digest()
+        return digest, None if digest == unless else SiteView(seen, queue, now=now, settings=request.how)
 
     async def quick(self, now: int, step: QuickPass) -> tuple[Decision, float]:
         """Plan the first jobs of each queue (`left`: there are more); return the CPU seconds it took as well."""

@@ -12,6 +12,7 @@ import msgspec
 from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
+from oarlock.model.snapshot import SitePlan
 from oarlock.plan.settings import PlanSettings
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import parse_address
@@ -24,7 +25,8 @@ LENGTH = 4
 class PlanRequest(msgspec.Struct, frozen=True):
     """A scheduling pass: the database, the settings, and a time limit.
 
-    Without `dates` only the jobs that start now are wanted, not when the others will start.
+    Without `dates` only the jobs that start now are wanted, not when the others will start. `site_plans`: what programs
+    of the site decided, by queue.
     """
 
     where: str
@@ -33,6 +35,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     now: int
     seconds: float
     dates: bool = True
+    site_plans: dict[str, SitePlan] = {}
 
 
 def main(requests: BinaryIO, responses: BinaryIO) -> None:
@@ -62,7 +65,7 @@ class PlannedDatabase:
             self._keeper = CachedPlanner(request.how, karma_window=request.karma_window)
             self._how = (request.how, request.karma_window)
         with self._database.read() as tx:
-            snapshot = self._keeper.read(tx, now=request.now)
+            snapshot = self._keeper.read(tx, now=request.now, site_plans=request.site_plans)
             stored = plans.read(tx) if request.dates else None
         make = self._keeper.whole if request.dates else self._keeper.starts
         decision = make(snapshot, now=request.now, out_of_time=lambda: time.monotonic() > end)

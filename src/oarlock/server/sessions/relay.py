@@ -9,7 +9,7 @@ from enum import Enum
 
 from oarlock.node.wire.stream import ACKNOWLEDGE, CONTROL, DATA, WINDOW, StreamBroken, acknowledged
 from oarlock.server.nodes.node import NodeSession
-from oarlock.web.sessions import SessionConnection
+from oarlock.web.core import SessionConnection
 
 _MOST_TO_CLIENT = 4 * WINDOW  # the last output of a shell may exceed the window
 _MOST_TO_NODE = 2 * WINDOW

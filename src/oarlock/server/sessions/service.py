@@ -7,8 +7,9 @@ join again, also after a restart of this server.
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from oarlock.model.errors import (
     BadRequest,
     ConnectNoop,
     JobNotRunning,
+    KeyOpensNoJob,
     NodeNotOfJob,
     NodeRefused,
     NodeUnreachable,
@@ -37,12 +39,13 @@ from oarlock.node.wire.messages import EXITED, LOST, NOT_NOW, UNKNOWN, WALLTIME
 from oarlock.node.wire.stream import CONTROL, StreamBroken
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.node import NodeClient
+from oarlock.server.sessions import key_proof
 from oarlock.server.sessions.job_watch import JobFollower, JobStanding, JobWatch, standings
 from oarlock.server.sessions.relay import RelayEnd, SessionRelay
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs
+from oarlock.store.queries import events, job_keys, jobs
+from oarlock.web.core import SessionConnection
 from oarlock.web.identity import AccountDirectory, Caller, CallerChannel
-from oarlock.web.sessions import SessionConnection
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ T = TypeVar("T")
 _HIGHEST_JOB = 2**31 - 1  # that a database can hold
 _REQUEST_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # between two tries to reach a node
+_MOST_PROVING = 64  # clients at a time that nobody knows yet
 GRACE_SECONDS = 30.0
 """How long a client that came over the network, or that this server has not seen yet, may be away."""
 
@@ -59,11 +63,12 @@ class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What a client asks for on its upgraded connection.
 
     `session` is the name that it chose. `main`: the shell with which an interactive job begins and ends. `again`: the
-    session was opened before, and the client has `received` so many bytes of it.
+    session was opened before, and the client has `received` so many bytes of it. `proof` is a signature by the key of
+    a job, in the place of a name; the job may then be left out (0).
     """
 
-    job: int
     session: Annotated[str, Meta(min_length=32, max_length=64, pattern="^[0-9a-f]+$")]
+    job: int = 0
     main: bool = False
     again: bool = False
     received: Annotated[int, Meta(ge=0)] = 0
@@ -71,6 +76,7 @@ class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     command: str | None = None
     terminal: tuple[int, int] | None = None
     environment: dict[str, str] = {}
+    proof: str = ""
 
 
 class SessionCore(Protocol):
@@ -105,6 +111,7 @@ class SessionService:
         self._hanging_up: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts = AccountDirectory()
+        self._proving = 0
 
     def serve_on_node(self, node: str, client: ClientOnNode) -> None:
         """Serve a process on a node, such as `oarsh` in a job, in a task of its own."""
@@ -130,9 +137,12 @@ class SessionService:
         finally:
             await client.close()
 
-    async def serve(self, caller: Caller, client: SessionConnection, *, at: str | None = None) -> OarlockError | None:
+    async def serve(
+        self, caller: Caller | None, client: SessionConnection, *, at: str | None = None
+    ) -> OarlockError | None:
         """Serve one connection to its end; return the refusal that the client got, if it got one.
 
+        Without a caller the client has to show the key of the job.
         `at` is the node that vouches for the caller, where the server's own kernel does not: its jobs alone are open.
         """
         serving = asyncio.create_task(self._serve(caller, client, at))
@@ -148,19 +158,54 @@ class SessionService:
                 task.cancel()
             await asyncio.gather(serving, stopping, return_exceptions=True)
 
-    async def _serve(self, caller: Caller, client: SessionConnection, at: str | None) -> OarlockError | None:
+    async def _serve(self, caller: Caller | None, client: SessionConnection, at: str | None) -> OarlockError | None:
         try:
-            request = await _receive_request(client)
-            standing = await self._standing(caller, request, at)
-            with self._counted(caller.name):
+            if caller is None:
+                request, standing = await self._proven(client)
+            else:
+                request = await _receive_request(client)
+                standing = await self._standing(caller, request, at)
+            with self._counted(standing.job.user):
                 if request.main:
                     await self._serve_main(request, client)
                 else:
                     await self._serve_other(request, standing, client, is_in_job=at is not None)
         except OarlockError as refused:
-            _refuse(client, refused)
+            elsewhere = self._core.config.oarsh_servers if isinstance(refused, NodeNotOfJob) else ()
+            _refuse(client, refused, elsewhere)
             return refused
         return None
+
+    # Clients that show the key of a job.
+
+    async def _proven(self, client: SessionConnection) -> tuple[SessionRequest, JobStanding]:
+        """Return the request of a client that has the key of a job, and how that job stands."""
+        if self._proving >= _MOST_PROVING:
+            raise TooManyAtOnce("Too many clients show keys at the moment.", hint="Try again in some seconds.")
+        self._proving += 1
+        try:
+            challenge = secrets.token_hex(32)
+            _tell(client, challenge=challenge)
+            request = await _receive_request(client)
+            proof = key_proof.parse_proof(request.proof)
+            standing = await self._standing_by_key(request, proof.fingerprint)
+            await asyncio.to_thread(proof.verify, challenge)
+        finally:
+            self._proving -= 1
+        if request.main or parse_types(standing.job.types).noop:
+            raise ConnectNoop(standing.job.id) if not request.main else NotInteractive(standing.job.id)
+        return msgspec.structs.replace(request, job=standing.job.id), standing
+
+    async def _standing_by_key(self, request: SessionRequest, fingerprint: str) -> JobStanding:
+        """Return the job that a key opens: the one that is named, else the newest on the node."""
+        with_key = await self._core.read(lambda tx: standings(tx, set(job_keys.live_jobs(tx, fingerprint))))
+        if request.job:
+            with_key = {number: standing for number, standing in with_key.items() if number == request.job}
+        newest_first = sorted(with_key.values(), key=lambda standing: standing.job.id, reverse=True)
+        if not newest_first:
+            raise KeyOpensNoJob(fingerprint, request.job)
+        on_node = (standing for standing in newest_first if request.node is None or request.node in standing.nodes)
+        return next(on_node, newest_first[0])
 
     @contextlib.contextmanager
     def _counted(self, user: str) -> Iterator[None]:
@@ -424,8 +469,10 @@ def _tell(client: SessionConnection, **what: object) -> None:
     client.send(CONTROL + msgspec.json.encode(what))
 
 
-def _refuse(client: SessionConnection, refused: OarlockError) -> None:
-    _tell(client, refused={"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__})
+def _refuse(client: SessionConnection, refused: OarlockError, elsewhere: Sequence[str] = ()) -> None:
+    """Send a refusal, and the servers of other clusters, where the same key may open another job."""
+    about = {"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__}
+    _tell(client, refused=about | ({"servers": elsewhere} if elsewhere else {}))
 
 
 async def _unless_lost(what: Coroutine[Any, Any, T], client: SessionConnection) -> T | None:

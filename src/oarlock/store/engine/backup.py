@@ -12,8 +12,8 @@ from sqlalchemy import URL, Connection, text
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
-from oarlock.store.engine import engines, generation, lock
-from oarlock.store.engine.lock import FileLock
+from oarlock.store.engine import engines, generation
+from oarlock.store.engine.database import FileLock, take_for_restore, this_process
 from oarlock.store.engine.opening import parse_address
 
 ReportProgress = Callable[[str], None]
@@ -140,7 +140,7 @@ def restore(file: Path, path: Path, marker: Path, *, now: int, say: ReportProgre
     """
     if not file.is_file():
         raise DatabaseRefused(f"There is no file {file}.", hint=_GOOD_FILE)
-    held = FileLock(path.with_name(f"{path.name}.lock"), lock.this_process(now))
+    held = FileLock(path.with_name(f"{path.name}.lock"), this_process(now))
     try:
         say(f"checking {file}")
         refuse_foreign(file, check(file).identity, marker)
@@ -221,7 +221,7 @@ class PostgresExchange:
 
     def _exchange(self, connection: Connection, load: Callable[[], None], source: str) -> None:
         with connection.begin():
-            lock.take_for_restore(connection)
+            take_for_restore(connection)
             connection.execute(text(f"ALTER SCHEMA public RENAME TO {self._kept}"))
             connection.execute(text("CREATE SCHEMA public"))
         try:

@@ -91,7 +91,18 @@ def _postgresql(url: URL, *, size: int, options: str) -> Engine:
 
 
 _SECRET_TABLES = frozenset(
-    {"array_members", "array_texts", "audit", "challenges", "tokens", "request_ids", "instance", "notices"}
+    {
+        "array_members",
+        "array_texts",
+        "audit",
+        "browser_sessions",
+        "challenges",
+        "instance",
+        "job_scripts",
+        "notices",
+        "request_ids",
+        "tokens",
+    }
 )
 _HIDDEN: Mapping[str, frozenset[str]] = {
     "jobs": HIDDEN_JOB_COLUMNS,

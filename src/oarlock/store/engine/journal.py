@@ -25,6 +25,11 @@ def begin(tx: Tx) -> list[Line]:
     return lines
 
 
+def takes(tx: Tx, logger: logging.Logger) -> bool:
+    """Return whether a line is kept, for who would have to build thousands of them."""
+    return tx.info.get(_KEY) is not None and logger.isEnabledFor(logging.INFO)
+
+
 def note(tx: Tx, logger: logging.Logger, text: str, about: Mapping[str, object], *, level: int = logging.INFO) -> None:
     """Buffer a log line until the commit; outside the writer (in a simulation) nothing is logged."""
     lines: list[Line] | None = tx.info.get(_KEY)

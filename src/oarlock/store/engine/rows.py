@@ -1,7 +1,8 @@
-"""Many rows in one statement: bound as a table of an UPDATE or SELECT, or inserted."""
+"""Many rows in one statement: bound as a table of an UPDATE or SELECT, or inserted, or added up."""
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Select,
+    Table,
     Text,
     any_,
     bindparam,
@@ -94,6 +96,18 @@ def id_in_query(engine: str, column: ColumnElement[int], chosen: Select[Any]) ->
 def bind_ids(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
     """Return the parameters of a statement that uses `id_in`."""
     return _IDS.parameters(tx, [(number,) for number in ids])
+
+
+@cache
+def add_up(engine: str, table: Table, *, latest: str = "") -> Any:
+    """Build the statement that adds rows to those with the same key: columns are sums, but for the `latest` one."""
+    insert_into: Any = import_module(f"sqlalchemy.dialects.{engine}").insert(table)  # the other one is not loaded
+    changes = {
+        column.name: insert_into.excluded[column.name] + (0 if column.name == latest else column)
+        for column in table.columns
+        if not column.primary_key
+    }
+    return insert_into.on_conflict_do_update(index_elements=list(table.primary_key), set_=changes)
 
 
 def insert_rows(tx: Tx, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

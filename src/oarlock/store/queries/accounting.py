@@ -1,26 +1,22 @@
-"""Accounting: resource-seconds used and requested in windows of time, and what each job really used."""
+"""Accounting: resource-seconds used and requested in windows of time."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from itertools import chain
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from msgspec import structs
-from sqlalchemy import Delete, Select, Update, bindparam, case, delete, func, literal_column, select, update
+from sqlalchemy import Select, Update, bindparam, case, delete, func, literal_column, select, update
 
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import Queue, Usage
-from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
+from oarlock.store.engine.rows import BoundRows, add_up, bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import (
     accounting,
     assigned_resources,
-    job_summaries,
     jobs,
     moldable_job_descriptions,
     resources,
@@ -186,17 +182,8 @@ def _store(tx: Tx, sums: Counter[AccountingRow]) -> None:
         return
     columns = [column.name for column in accounting.columns]
     tx.execute(
-        _add_up(tx.dialect.name),
+        add_up(tx.dialect.name, accounting),
         [dict(zip(columns, (*account[:-1], consumed), strict=True)) for account, consumed in sums.items()],
-    )
-
-
-@cache
-def _add_up(engine: str) -> Any:
-    insert: Any = import_module(f"sqlalchemy.dialects.{engine}").insert(accounting)  # the other one is not loaded
-    return insert.on_conflict_do_update(
-        index_elements=list(accounting.primary_key),
-        set_={"consumption": accounting.c.consumption + insert.excluded.consumption},
     )
 
 
@@ -260,46 +247,6 @@ def _last_runs(engine: str) -> Select[Any]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What was measured of a whole job. Absent is not zero; `detail` is JSON for what has no column."""
-
-    job_id: int
-    date: int
-    cpu_seconds: float | None = None
-    memory_peak_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    energy_joules: float | None = None
-    gpu_seconds: float | None = None
-    detail: str = "{}"
-
-
-_SUMMARY_COLUMNS = [column.name for column in job_summaries.columns]
-_SUMMARY_VALUES = attrgetter(*_SUMMARY_COLUMNS)
-
-
-def save_summaries(tx: Tx, summaries: Sequence[Summary]) -> None:
-    """Store summaries; the one that a job may have is replaced."""
-    tx.execute(_forget_summaries(tx.dialect.name), bind_ids(tx, [s.job_id for s in summaries]))
-    insert_rows(tx, "job_summaries", _SUMMARY_COLUMNS, [_SUMMARY_VALUES(summary) for summary in summaries])
-
-
-def summaries_of(tx: Tx, ids: Collection[int]) -> list[Summary]:
-    """Return the summaries of jobs, by number; jobs without one are not in the answer."""
-    return [Summary(**row._mapping) for row in tx.execute(_summaries_of(tx.dialect.name), bind_ids(tx, ids))]
-
-
-@cache
-def _summaries_of(engine: str) -> Select[Any]:
-    return select(job_summaries).where(id_in(engine, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
-
-
-@cache
-def _forget_summaries(engine: str) -> Delete:
-    return delete(job_summaries).where(id_in(engine, job_summaries.c.job_id))
-
-
 def window_shares(start: int, stop: int, window: int) -> Iterator[tuple[int, int, int]]:
     """Split [start, stop) at multiples of `window`: first and last second of each window, and the seconds in it."""
     while start < stop:
@@ -349,8 +296,8 @@ class _UsageSums:
         used, requested = self._users["USED"], self._users["ASKED"]
         return Usage(
             used=sum(used.values()),
-            asked=sum(requested.values()),
+            requested=sum(requested.values()),
             used_by_user=dict(used),
-            asked_by_user=dict(requested),
+            requested_by_user=dict(requested),
             used_by_project=dict(self._projects["USED"]),
         )

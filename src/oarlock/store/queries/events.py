@@ -104,6 +104,18 @@ def of_hosts(
     return _event_rows(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
 
 
+def dates_of_hosts(tx: Tx, kind: EventType, hosts: Collection[str], *, since: int) -> list[tuple[str, int]]:
+    """Return host and date of each event of a type that names one of these hosts, from a date on."""
+    named = event_log_hostnames.c
+    query = select(named.hostname, event_logs.c.date).where(
+        event_logs.c.event_id == named.event_id,
+        event_logs.c.type == kind.value,
+        event_logs.c.date >= since,
+        named.hostname.in_(hosts),
+    )
+    return [(host, date) for host, date in tx.execute(query)]
+
+
 def _event_rows(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[EventRow]:
     rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, func, literal_column, select, update
+from sqlalchemy import Select, delete, func, literal_column, select, update
 
 from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
 from oarlock.model.job import BEFORE_START, HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
-from oarlock.store.engine.tx import Tx
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries import condition_sql
 from oarlock.store.tables import (
     HIDDEN_JOB_COLUMNS,
@@ -62,6 +62,7 @@ FIELDS: Mapping[str, str] = {
     "suspended": "suspended",
     "accounted": "accounted",
     "uid": "job_uid",
+    "file_id": "file_id",
 }
 """Field of `Job` → column."""
 
@@ -162,6 +163,17 @@ def of_type(tx: Tx, word: str) -> list[Job]:
     return _jobs(tx, tx.execute(_SELECT.where(jobs.c.job_id.in_(current))))
 
 
+def add_type(tx: Tx, job_id: int, word: str) -> None:
+    """Add a type to a job that is not over."""
+    [line] = allocate_ids(tx, job_types.c.job_type_id, 1)
+    insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, job_id, word)])
+
+
+def remove_type(tx: Tx, job_id: int, word: str) -> None:
+    """Remove a type from a job."""
+    tx.execute(delete(job_types).where(job_types.c.job_id == job_id, job_types.c.type == word))
+
+
 def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
     """Return the numbers of the jobs that are in one of these states."""
     return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())
@@ -229,6 +241,23 @@ _SUSPENDED = select(job_state_logs.c.job_id, job_state_logs.c.date_start, job_st
     job_state_logs.c.job_id.in_(_EVER_SUSPENDED),
     job_state_logs.c.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value]),
 )
+
+
+def pauses(tx: Tx, ids: Collection[int], *, now: int) -> list[tuple[int, int, int]]:
+    """Return when jobs were suspended: number, start, stop; a pause that lasts stops now."""
+    log = job_state_logs.c
+    rows = tx.execute(
+        select(log.job_id, log.date_start, log.date_stop)
+        .join(jobs, jobs.c.job_id == log.job_id)
+        .where(
+            id_in(tx.dialect.name, log.job_id),
+            jobs.c.suspended == literal_column("'YES'"),
+            log.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value]),
+        )
+        .order_by(log.job_state_log_id),
+        bind_ids(tx, ids),
+    )
+    return [(job, start, stop or now) for job, start, stop in rows]
 
 
 def dependencies(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:

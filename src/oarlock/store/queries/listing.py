@@ -11,8 +11,9 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
 from oarlock.model.resource import DEFAULT_TYPE, NextState, ResourceState
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import job_pages, properties
 from oarlock.store.queries import jobs as stored_jobs
-from oarlock.store.queries import properties
+from oarlock.store.queries.job_pages import JobSight
 from oarlock.store.tables import (
     assigned_resources,
     gantt_jobs_predictions_visu,
@@ -56,6 +57,12 @@ class JobFilter:
     states: Collection[JobState] | None = None
     since: int | None = None
     until: int | None = None
+    project: str | None = None
+    queue: str | None = None
+    name: str | None = None
+    node: str | None = None
+    recent: int | None = None
+    sight: JobSight | None = None
 
 
 _COLUMNS = (
@@ -86,6 +93,17 @@ def rows(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
     types = _types(tx, numbers, bound)
     choices = _choices(tx, numbers, bound)
     return [_line(row, types, choices) for row in rows]
+
+
+def page(tx: Tx, which: JobFilter, *, order: str, after: int | None, most: int) -> list[JobRow]:
+    """Return the first jobs of a list in some order (`job_pages.ORDERS`), or those after one of them.
+
+    Types and alternatives are read of the jobs of the page alone.
+    """
+    holds, bound = _chosen(tx, which)
+    ids = job_pages.page(tx, holds, bound, order=order, after=after, most=most)
+    by_id = {row.id: row for row in rows(tx, JobFilter(ids=ids), most=len(ids))}
+    return [by_id[number] for number in ids if number in by_id]
 
 
 class JobDetails(NamedTuple):
@@ -175,6 +193,21 @@ def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[s
         holds.append(jobs.c.job_user == which.user)
     if which.states is not None:
         holds.append(jobs.c.state.in_([state.value for state in which.states]))
+    holds += [
+        column == value
+        for column, value in (
+            (jobs.c.project, which.project),
+            (jobs.c.queue_name, which.queue),
+            (jobs.c.job_name, which.name),
+        )
+        if value is not None
+    ]
+    if which.recent is not None:
+        holds.append(job_pages.among_recent(which.user, which.recent))
+    if which.node is not None:
+        holds.append(job_pages.on_node(which.node))
+    if which.sight is not None:
+        holds.append(which.sight.clause())
     if which.until is not None:
         holds.append(jobs.c.submission_time < which.until)
     if which.since is not None:

@@ -60,8 +60,9 @@ def record(tx: Tx, moves: Sequence[Moved]) -> None:
     if moves:
         _write(tx, moves, _checked(tx, moves))
         _follow(tx, moves)
-        for moved in moves:
-            _note(tx, moved)
+        if journal.takes(tx, journal.JOBS):
+            for moved in moves:
+                _note(tx, moved)
 
 
 def _note(tx: Tx, moved: Moved) -> None:

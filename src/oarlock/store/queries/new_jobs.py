@@ -145,7 +145,7 @@ def row_of(job: Job) -> tuple[Any, ...]:
         job.properties, job.directory, job.environment, job.stdout, job.stderr, job.notify, job.message, job.info,
         job.initial_request, job.reservation.value, job.submitted, job.start, job.stop, job.assigned, job.checkpoint,
         job.checkpoint_signal, job.exit_code, job.resubmit_of, job.array_id, job.array_index,
-        _YES_NO[job.suspended], _YES_NO[job.accounted], job.uid, job.cpuset_name,
+        _YES_NO[job.suspended], _YES_NO[job.accounted], job.uid, job.file_id, job.cpuset_name,
     )  # fmt: skip
 
 

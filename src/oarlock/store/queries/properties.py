@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Select, String, TableClause, and_, column, select, table, text, update
@@ -151,13 +152,44 @@ def _refuse_system(name: str) -> None:
         )
 
 
+_PRIORITY = "scheduler_priority"
+_FOLLOWED_SECONDS = 60  # how long the dates of the last jobs may go unseen
+
+
 @dataclass(slots=True)
 class ResourceTableCache:
-    """The table that was read last; while nothing changes, the next read returns the same object."""
+    """The table that was read last; while nothing changes, the next read returns the same object.
+
+    The end of each job changes `last_job_date`, and `scheduler_priority` follows best-effort jobs. If that made another
+    table, whoever keeps a plan for the table would begin anew each time. So the first, unless resources are ordered by
+    it, is seen a minute late; the second where it is `late`.
+    """
 
     rows: Sequence[tuple[Any, ...]] = ()
     order: Sequence[ResourceOrder] = ()
     table: ResourceTable | None = None
+    read_at: int = 0
+    priorities: Mapping[int, int] = field(default_factory=dict)  # `scheduler_priority`, as it is, where it is not 0
+
+    def holds(
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        types: Mapping[str, type],
+        order: Sequence[ResourceOrder],
+        now: int,
+        *,
+        late: bool,
+    ) -> bool:
+        """Return whether the table is what these rows would make, but for what may be seen late."""
+        if self.table is None or list(self.table.columns) != list(types) or self.order != order:
+            return False
+        if rows == self.rows:
+            return True
+        if not self.read_at <= now < self.read_at + _FOLLOWED_SECONDS:
+            return False
+        unseen = {"last_job_date"}.difference(term.column for term in order) | ({_PRIORITY} if late else set())
+        seen = itemgetter(*(at for at, name in enumerate(types) if name not in unseen))
+        return list(map(seen, rows)) == list(map(seen, self.rows))
 
 
 def read_resource_table(
@@ -166,15 +198,23 @@ def read_resource_table(
     order: Sequence[ResourceOrder],
     memory: ResourceTableCache | None = None,
     also: Select[Any] | None = None,
+    *,
+    now: int = 0,
+    late: bool = False,
 ) -> ResourceTable:
-    """Read the resources that are not Dead, and those whose numbers `also` selects, in the order that is preferred."""
+    """Read the resources that are not Dead, and those whose numbers `also` selects, in the order that is preferred.
+
+    `late`: with a `memory`, another `scheduler_priority` may be followed later.
+    """
     rows = [tuple(row) for row in tx.execute(_alive(clause(types), also))]
     if memory is None:
         return _ordered(rows, types, order)
+    number, priority = list(types).index("resource_id"), list(types).index(_PRIORITY)
+    memory.priorities = {row[number]: row[priority] for row in rows if row[priority]}
     table = memory.table
-    if table is None or list(table.columns) != list(types) or memory.order != order or memory.rows != rows:
+    if table is None or not memory.holds(rows, types, order, now, late=late):
         table = _ordered(rows, types, order)
-        memory.rows, memory.order, memory.table = rows, order, table
+        memory.rows, memory.order, memory.table, memory.read_at = rows, order, table, now
     return table
 
 

@@ -4,14 +4,24 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, TableClause, delete, func, literal_column, select, update
+from sqlalchemy import Select, TableClause, bindparam, delete, func, literal_column, or_, select, update
 
 from oarlock.lang.limits import closest, short
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadPropertyValue, ResourceInUse, SystemColumn, UnknownResource
-from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.model.resource import (
+    CPUS_PROPERTY,
+    DEFAULT_TYPE,
+    NODE_NAME,
+    STATE_NUMBER,
+    NextState,
+    Resource,
+    ResourceState,
+    Value,
+    parse_cpus,
+)
 from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 from oarlock.store.engine import journal
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
@@ -21,6 +31,7 @@ from oarlock.store.tables import assigned_resources, resource_logs, resources
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 KEPT = properties.KEPT
+_CPUS_HINT = "Write CPU numbers of the node: `3`, `0,32` or `0-3`."
 _INTEGERS = range(-(2**63), 2**63)
 _LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
 _CHANGES = BoundRows("changed", id=INTEGER, attribute=TEXT_BY_CODE_POINT)
@@ -49,6 +60,16 @@ def version(tx: Tx) -> int:
     return tx.execute(_LAST_CHANGE).scalar_one() or 0
 
 
+def numbers_by_node(tx: Tx, chosen: Collection[int] | None = None) -> dict[str, list[int]]:
+    """Return the numbers of the resources of type default, by node: all of them, or the chosen ones."""
+    query = select(resources.c.network_address, resources.c.resource_id).where(resources.c.type == DEFAULT_TYPE)
+    by_node: dict[str, list[int]] = {}
+    for node, number in tx.execute(query.order_by(resources.c.resource_id)):
+        if chosen is None or number in chosen:
+            by_node.setdefault(node, []).append(number)
+    return by_node
+
+
 def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:
     """Return the numbers of resources that fulfil a condition, in order.
 
@@ -67,7 +88,7 @@ def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[in
 def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
     """Add resources with these properties: `network_address`, `type`, the `state` if it is not Alive, and so on."""
     types = properties.types(tx)
-    new = [properties.unaliased(values) for values in new]
+    new = [_normal(values) for values in new]
     for values in new:
         _check(values, types, kept=KEPT - {"state"})
     ids = allocate_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
@@ -92,7 +113,7 @@ def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
 def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> dict[str, int]:
     """Set these values; what really changes leaves a line of history. Return how many resources that was, by name."""
     types = properties.types(tx)
-    given, values = values, properties.unaliased(values)
+    given, values = values, _normal(values)
     _check(values, types, kept=KEPT)
     differing = [
         (resource, name, value)
@@ -145,6 +166,24 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
     return changed
 
 
+def set_priorities(tx: Tx, priorities: Mapping[int, int]) -> None:
+    """Set `scheduler_priority`: 0 where it is not given. It is kept by the system, so that no history is written."""
+    resource = resources.c
+    stored: dict[int, int] = dict(tuple(row) for row in tx.execute(_PRIORITIES))
+    changed: dict[int, list[int]] = {}
+    for number in stored.keys() | priorities.keys():
+        if (value := priorities.get(number, 0)) != stored.get(number, 0):
+            changed.setdefault(value, []).append(number)
+    for value, ids in changed.items():
+        where = id_in(tx.dialect.name, resource.resource_id)
+        tx.execute(update(resources).where(where).values(scheduler_priority=value), bind_ids(tx, ids))
+
+
+_PRIORITIES = select(resources.c.resource_id, resources.c.scheduler_priority).where(
+    resources.c.scheduler_priority != literal_column("0")
+)
+
+
 def _node(resource: Resource) -> str:
     return str(resource.properties["network_address"] or "")
 
@@ -194,9 +233,66 @@ def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
     return by_node
 
 
+def expired(tx: Tx, *, now: int) -> dict[str, list[int]]:
+    """Return the Alive resources whose `expiry_date` has passed, by node; 0 is no date."""
+    by_node: dict[str, list[int]] = {}
+    for node, number in tx.execute(_EXPIRED, {"now": now}):
+        by_node.setdefault(node, []).append(number)
+    return by_node
+
+
+_EXPIRED = (
+    select(resources.c.network_address, resources.c.resource_id)
+    .where(
+        resources.c.expiry_date > literal_column("0"),
+        resources.c.expiry_date < bindparam("now"),
+        resources.c.state == ResourceState.ALIVE.value,
+    )
+    .order_by(resources.c.network_address, resources.c.resource_id)
+)
+
+
+def undated_desktops(tx: Tx) -> list[tuple[int, str]]:
+    """Return the Alive resources of desktops without an `expiry_date`: number and node."""
+    return [(number, node) for number, node in tx.execute(_UNDATED)]
+
+
+_UNDATED = (
+    select(resources.c.resource_id, resources.c.network_address)
+    .where(
+        resources.c.desktop_computing == literal_column("'YES'"),
+        resources.c.state == ResourceState.ALIVE.value,
+        resources.c.expiry_date == literal_column("0"),
+    )
+    .order_by(resources.c.resource_id)
+)
+
+
+def desktops(tx: Tx) -> set[str]:
+    """Return the names of all desktops."""
+    return set(tx.execute(_DESKTOPS).scalars())
+
+
+_DESKTOPS = (
+    select(resources.c.network_address).where(resources.c.desktop_computing == literal_column("'YES'")).distinct()
+)
+
+
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
     """Return those of the resources on which no job can start now: not Alive, about to leave, or gone."""
     return set(ids) - set(tx.execute(_usable(tx.dialect.name), bind_ids(tx, ids)).scalars())
+
+
+def removed(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Return those of the resources that are Dead, or there no more."""
+    return set(ids) - set(tx.execute(_not_dead(tx.dialect.name), bind_ids(tx, ids)).scalars())
+
+
+@cache
+def _not_dead(engine: str) -> Select[Any]:
+    return select(resources.c.resource_id).where(
+        id_in(engine, resources.c.resource_id), resources.c.state != ResourceState.DEAD.value
+    )
 
 
 @cache
@@ -245,6 +341,39 @@ def states_since(tx: Tx) -> dict[int, int]:
     return dict(tuple(row) for row in rows)
 
 
+class AwayInterval(NamedTuple):
+    """A resource that was not Alive during [start, stop)."""
+
+    resource_id: int
+    start: int
+    stop: int
+    state: str
+
+
+def states_between(tx: Tx, since: int, until: int, *, most: int) -> list[AwayInterval]:
+    """Return when resources, those removed since included, were not Alive in [since, until); at most `most` intervals.
+
+    Those that began before are whole; one that lasts stops at `until`.
+    """
+    rows = tx.execute(_STATES_BETWEEN, {"since": since, "until": until, "most": most})
+    return [AwayInterval(number, start, stop or until, state) for number, start, stop, state in rows]
+
+
+_STATES_BETWEEN = (
+    select(resource_logs.c.resource_id, resource_logs.c.date_start, resource_logs.c.date_stop, resource_logs.c.value)
+    .where(
+        resource_logs.c.attribute == literal_column("'state'"),
+        resource_logs.c.value != literal_column(f"'{ResourceState.ALIVE.value}'"),
+        resource_logs.c.date_start < bindparam("until"),
+        or_(resource_logs.c.date_stop == literal_column("0"), resource_logs.c.date_stop > bindparam("since")),
+        # Two changes of one second leave an interval of nothing.
+        resource_logs.c.date_start != resource_logs.c.date_stop,
+    )
+    .order_by(resource_logs.c.resource_id, resource_logs.c.resource_log_id)
+    .limit(bindparam("most"))
+)
+
+
 def remove(tx: Tx, resource_id: int, *, at: int) -> None:
     """Remove a resource that is Dead and free; its history, and that of jobs that ran on it, stays."""
     [resource] = listed(tx, [resource_id])
@@ -266,6 +395,14 @@ def _refuse_missing(ids: Iterable[int], existing: Collection[int]) -> None:
     for number in ids:
         if number not in existing:
             raise UnknownResource(number)
+
+
+def _normal(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return values under the names of their columns; a CPU's number becomes the text that the column holds."""
+    named = properties.unaliased(values)
+    if isinstance(cpus := named.get(CPUS_PROPERTY), int):
+        named[CPUS_PROPERTY] = str(cpus)
+    return named
 
 
 def _check(values: Mapping[str, Value], types: Mapping[str, type], *, kept: Collection[str]) -> None:
@@ -297,6 +434,17 @@ def _check_value(name: str, value: Value, kind: type) -> None:
         )
     elif isinstance(value, int) and value not in _INTEGERS:
         raise BadPropertyValue(f"{value} is too large for `{name}`.", hint="Integers have 64 bits.")
+    elif name == CPUS_PROPERTY:
+        _check_cpus(name, value)
+
+
+def _check_cpus(name: str, value: Value) -> None:
+    try:
+        cpus = parse_cpus(value)
+    except ValueError as error:
+        raise BadPropertyValue(f"`{name}` cannot be '{short(str(value))}': {error}.", hint=_CPUS_HINT) from None
+    if not cpus:
+        raise BadPropertyValue(f"`{name}` names no CPU.", hint=_CPUS_HINT)
 
 
 def _kind(kind: type) -> str:

@@ -30,6 +30,7 @@ from oarlock.store.tables import (
 
 _RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
 _MOST_SHAPES = 2_000
+_FEW_WAITING = 100  # a plan of more jobs is not made anew because the preferred order of resources changed
 _MANY = 1_000  # waiting jobs from which on only new ones are read
 _TRUSTED_SECONDS = 600  # for so long: somebody may have changed the database by hand
 _MOST_ARRAYS, _LEAST_MEMBERS = 256, 4  # behind the first jobs of a queue; the latter on average
@@ -98,8 +99,9 @@ def read(
     ]
     placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
     waiting = _all_waiting(rows_read, cached, after, memory)
+    table, late = None if memory is None else memory.table, len(waiting) > _FEW_WAITING
     snapshot = Snapshot(
-        resources=properties.read_resource_table(tx, types, order, None if memory is None else memory.table),
+        resources=properties.read_resource_table(tx, types, order, table, now=now, late=late),
         queues=tuple(served),
         shapes=tuple(requested.shapes),
         waiting=waiting,
@@ -164,7 +166,7 @@ def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
 
 
 def _needs_all(queue: Queue) -> bool:
-    return queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
+    return queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates or bool(queue.program)
 
 
 def _can_pass_over(tx: Tx, served: Iterable[Queue]) -> bool:

@@ -24,7 +24,7 @@ from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
 
 
 class StoredToken(NamedTuple):
-    """A token, by its hash; not valid from `expires` on."""
+    """A token, by its hash; not valid from `expires` on. `scope`: the one thing that it is good for, if any."""
 
     token_hash: str
     user: str
@@ -32,6 +32,7 @@ class StoredToken(NamedTuple):
     created: int
     expires: int
     uid: int | None = None
+    scope: str = ""
 
 
 def add_token(tx: Tx, token: StoredToken) -> None:
@@ -40,14 +41,18 @@ def add_token(tx: Tx, token: StoredToken) -> None:
     tx.execute(insert(tokens), dict(zip(columns, token, strict=True)))
 
 
-def token_owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None:
-    """Return whose token it is, by name and number; None if it is unknown, revoked or expired.
+def valid_token(tx: Tx, token_hash: str, *, now: int) -> StoredToken | None:
+    """Return a token; None if it is unknown, revoked or expired."""
+    row = tx.execute(select(tokens).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)).first()
+    return None if row is None else StoredToken(*row)
 
-    The number is unknown (None) of tokens that were made before it was kept.
-    """
-    query = select(tokens.c.user_name, tokens.c.uid).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
-    row = tx.execute(query).first()
-    return None if row is None else (row.user_name, row.uid)
+
+def valid_tokens(tx: Tx, hashes: Collection[str], *, now: int) -> dict[str, str]:
+    """Return those of the tokens that are neither revoked nor expired, with their users."""
+    wanted = select(tokens.c.token_hash, tokens.c.user_name).where(
+        tokens.c.token_hash.in_(list(hashes)), tokens.c.expires > now
+    )
+    return dict(tuple(row) for row in tx.execute(wanted))
 
 
 def tokens_of(tx: Tx, user: str) -> list[StoredToken]:

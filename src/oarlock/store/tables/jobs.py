@@ -157,6 +157,7 @@ job_state_logs = Table(
     number("date_stop"),
     text("why"),
     Index(None, "job_id"),
+    Index(None, "job_state"),
     partial_index("ix_job_state_logs_open", "job_id", "date_stop = 0"),
 )
 
@@ -187,8 +188,13 @@ challenges = Table(
     text("challenge"),
     optional_text("ssh_private_key"),
     optional_text("ssh_public_key"),
+    # Ours: whether the user brought the key, or its first node makes it.
+    flag("imported"),
+    Index(None, "challenge"),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )
+
+"""Keys of jobs: the fingerprint stands in `challenge`; `ssh_private_key` is always NULL."""
 
 walltime_change = Table(
     "walltime_change",

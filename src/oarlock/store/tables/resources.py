@@ -30,7 +30,8 @@ resources = Table(
     number("scheduler_priority"),
     optional_text("switch"),
     optional_number("cpu"),
-    number("cpuset"),
+    # CPU numbers of the node: `3`, `0,32` or `0-3` (`model.resource.parse_cpus`).
+    text("cpuset", "0"),
     flag("besteffort", "YES"),
     flag("deploy"),
     number("expiry_date"),
@@ -42,6 +43,7 @@ resources = Table(
     Index(None, "state"),
     Index(None, "network_address"),
     Index(None, "type"),
+    partial_index("ix_resources_expiry_date", "expiry_date", "expiry_date > 0"),
     partial_index("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
     partial_index("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
 )
@@ -57,5 +59,7 @@ resource_logs = Table(
     number("date_stop"),
     flag("finaud_decision"),
     Index(None, "resource_id"),
+    Index(None, "attribute"),
     partial_index("ix_resource_logs_open", "resource_id", "date_stop = 0"),
+    partial_index("ix_resource_logs_states", "date_stop", "attribute = 'state'"),
 )

@@ -16,6 +16,12 @@ from oarlock.store.tables.columns import (
     text_key,
 )
 
+
+def _sum(name: str) -> Column[float]:
+    """Build a column that is added to."""
+    return Column(name, Double(), nullable=False, server_default="0")
+
+
 queues = Table(
     "queues",
     metadata,
@@ -44,7 +50,11 @@ accounting = Table(
         primary_key=True,
     ),
     number("consumption"),
+    Index(None, "window_stop"),
     Index(None, "accounting_user"),
+    Index(None, "accounting_project"),
+    Index(None, "queue_name"),
+    Index(None, "consumption_type"),
     sqlite_with_rowid=False,
 )
 
@@ -82,8 +92,14 @@ files = Table(
     optional_text("method"),
     optional_text("compression"),
     number("size"),
+    text("sha256"),
+    text("user_name"),
+    optional_number("uid"),
+    number("used"),
     Index(None, "md5sum"),
+    Index(None, "sha256"),
 )
+"""Archives of stage-in. Whose it is, the sum by which it is kept, and when it was last used are ours."""
 
 quotas = Table(
     "quotas",
@@ -160,8 +176,61 @@ tokens = Table(
     number("created"),
     number("expires"),
     optional_number("uid"),
+    text("scope"),
     Index(None, "user_name"),
 )
+"""Hashes of tokens. `scope` is empty where a token is as good as its user, else the one thing that it is good for.
+
+That is a node (`desk1`), a node of another cluster (`n7@alpha`), or the scripts of a cluster (`/scripts@alpha`).
+"""
+
+agent_jobs = Table(
+    "agent_jobs",
+    metadata,
+    key("number"),
+    text("cluster"),
+    text("job"),
+    text("manager"),
+    text("user_name"),
+    optional_number("uid"),
+    text("account"),
+    text("name"),
+    text("nodes"),
+    number("first_seen"),
+    number("last_seen"),
+    number("ended"),
+    Index(None, "cluster", "job"),
+    Index(None, "user_name"),
+    partial_index("ix_agent_jobs_ended", "ended", "ended = 0"),
+)
+"""Jobs of other resource managers, as agents tell of them. `job` is what the manager calls it, `number` what we do.
+
+A number is above all that jobs of our own can have. `ended` is 0 while it runs, `nodes` has spaces between.
+"""
+
+job_scripts = Table(
+    "job_scripts",
+    metadata,
+    text_key("cluster"),
+    key("job"),
+    text("script"),
+    number("date"),
+)
+"""Scripts of jobs of other resource managers, as they were submitted there."""
+
+browser_sessions = Table(
+    "browser_sessions",
+    metadata,
+    text_key("session_hash"),
+    text("user_name"),
+    optional_number("uid"),
+    enum_text("purpose", ("link", "session"), "session"),
+    number("created"),
+    number("expires"),
+    text("agent"),
+    Index(None, "user_name"),
+)
+"""Hashes of what signs a browser in: a link that is good once, and the sessions that came of such links."""
 
 job_summaries = Table(
     "job_summaries",
@@ -175,8 +244,69 @@ job_summaries = Table(
     Column("energy_joules", Double()),
     Column("gpu_seconds", Double()),
     text("detail", "{}"),
+    Column("run_seconds", Double()),
+    optional_number("walltime"),
+    Column("core_seconds", Double()),
+    optional_number("memory_asked_bytes"),
+    optional_number("memory_own_mean_bytes"),
+    optional_number("memory_own_peak_bytes"),
+    Column("gpu_busy_seconds", Double()),
+    number("samples"),
+    Column("coverage", Double()),
+    number("booked"),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    partial_index("ix_job_summaries_booked", "job_id", "booked = 0"),
 )
+"""What each job really used. `booked` is 0 until `usage_days` has what its nodes reported."""
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    key("day"),
+    text_key("user_name"),
+    text_key("project"),
+    text_key("queue_name"),
+    number("jobs"),
+    _sum("core_seconds"),
+    _sum("core_busy_seconds"),
+    _sum("memory_asked_byte_seconds"),
+    _sum("memory_used_byte_seconds"),
+    _sum("gpu_seconds"),
+    _sum("gpu_busy_seconds"),
+    _sum("energy_joules"),
+)
+"""What jobs held and used on a day. A job counts once, on the day on which it began."""
+
+energy_days = Table(
+    "energy_days",
+    metadata,
+    text_key("network_address"),
+    key("day"),
+    text_key("method"),
+    number("meter_mj"),
+    number("idle_mj"),
+    number("not_assigned_mj"),
+    _sum("seconds"),
+    number("until_ms"),
+    Index(None, "day"),
+)
+"""What a node's meter counted on a day (UTC) by one method, in millijoules, and the seconds in which it did.
+
+`until_ms` is the end of the last stretch in it: what is told again is known by it.
+"""
+
+energy_shares = Table(
+    "energy_shares",
+    metadata,
+    text_key("network_address"),
+    key("day"),
+    key("job_id"),
+    number("energy_mj"),
+    _sum("seconds"),
+    Index(None, "job_id"),
+    Index(None, "day"),
+)
+"""The jobs' shares. For a node and day they are, with idle and not assigned, what its meters counted, exactly."""
 
 monitoring_samples = Table(
     "monitoring_samples",
@@ -188,6 +318,16 @@ monitoring_samples = Table(
     Column("value", Double(), nullable=False),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )
+
+archive_pins = Table(
+    "archive_pins",
+    metadata,
+    key("job_id"),
+    text("user_name"),
+    number("date"),
+    Index(None, "user_name"),
+)
+"""Jobs, of our own and of agents, whose file is neither thinned nor deleted, who wants that, and since when."""
 
 audit = Table(
     "audit",

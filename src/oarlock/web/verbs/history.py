@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, user_records
+from oarlock.store.queries import events, job_pages, user_records
 from oarlock.web import views
 from oarlock.web.context import RequestContext
 from oarlock.web.decode import Id, Instant, VerbRequest, Word
@@ -53,7 +53,8 @@ async def list_events(context: RequestContext, request: NodeEventsRequest) -> No
 
     def read(tx: Tx) -> NodeEventsResponse:
         rows = events.of_hosts(tx, request.nodes, since=request.since, most=request.limit)
-        return NodeEventsResponse([_view(row, admin) for row in rows])
+        seen = job_pages.seen(tx, context.sight, {row.event.job for row in rows if row.event.job})
+        return NodeEventsResponse([_view(row, admin) for row in rows if not row.event.job or row.event.job in seen])
 
     return await context.read(read)
 

@@ -1,13 +1,16 @@
-"""Verbs that act on jobs: end, hold, resume; also on jobs that nodes run and the database does not know."""
+"""Verbs that act on jobs: end, hold, resume, change the walltime, open a session; also on jobs of unknown attempts."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from msgspec import Meta, Struct, structs
 
+from oarlock.job.run import walltime
 from oarlock.job.run.effects import ActionResult
-from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
-from oarlock.model.job import JobState, UnknownAttempt
+from oarlock.job.run.walltime import WalltimeAsker, WalltimeStatus
+from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob, UpgradeNeeded
+from oarlock.model.job import Job, JobState, UnknownAttempt
+from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
@@ -19,6 +22,7 @@ from oarlock.web.verbs.jobs import fulfilling
 from oarlock.web.verbs.site import EmptyRequest
 
 EXTERMINATE = Permission("jobs.exterminate", RequiredRole.ADMINS)
+BESTEFFORT = Permission("jobs.besteffort", RequiredRole.ADMINS)
 _MOST = 100_000
 
 
@@ -31,11 +35,15 @@ class JobSelection(VerbRequest):
 
 
 class DeleteJobsRequest(JobSelection):
-    """How jobs end: killed, told to write a checkpoint, or sent a signal."""
+    """How jobs end: killed, told to write a checkpoint, or sent a signal.
+
+    With `besteffort` they do not end: running jobs become best-effort jobs, and those that are, ordinary ones.
+    """
 
     checkpoint: bool = False
     signal: Annotated[int, Meta(ge=1, le=64)] | None = None
     exterminate: bool = False
+    besteffort: bool = False
 
 
 class HoldJobsRequest(JobSelection):
@@ -70,11 +78,13 @@ Needs = Callable[[JobRow], Permission]
     summary="End jobs, or send them their checkpoint signal or any other.",
 )  # fmt: skip
 async def delete(context: RequestContext, request: DeleteJobsRequest) -> JobActionsResponse:
-    """Kill jobs, give them up (administrators), or send their checkpoint signal or another one."""
-    if sum((request.checkpoint, request.signal is not None, request.exterminate)) > 1:
+    """Kill jobs, give them up or switch their besteffort type (administrators), or send them a signal."""
+    if sum((request.checkpoint, request.signal is not None, request.exterminate, request.besteffort)) > 1:
         raise BadRequest("A checkpoint, a signal and a kill are three requests.", hint="Ask for one of them.")
     if request.exterminate:
         context.demand(EXTERMINATE)
+    if request.besteffort:
+        context.demand(BESTEFFORT)
 
     async def end(ids: Sequence[int]) -> Sequence[ActionResult]:
         core, by = context.core, context.user.name
@@ -82,6 +92,8 @@ async def delete(context: RequestContext, request: DeleteJobsRequest) -> JobActi
             return await core.checkpoint(ids, by=by)
         if request.signal is not None:
             return await core.signal(ids, request.signal, by=by)
+        if request.besteffort:
+            return await core.switch_besteffort(ids, by=by)
         return await core.kill(ids, by=by, exterminate=request.exterminate)
 
     return await _act(context, request, end, lambda _: VERBS["jobs.delete"])
@@ -124,7 +136,7 @@ async def _act(context: RequestContext, request: JobSelection, action: Action, n
 
     async def act() -> JobActionsResponse:
         ids = await _chosen(context, request)
-        lines = {line.id: line for line in await _lines(context, JobFilter(ids=ids))}
+        lines = {line.id: line for line in await _lines(context, JobFilter(ids=ids, sight=context.sight))}
         uids = {} if context.user.admin else await context.read(lambda tx: jobs.uids(tx, ids))
         answers: dict[int, JobActionView] = {}
         for number in ids:
@@ -170,7 +182,7 @@ async def _chosen(context: RequestContext, request: JobSelection) -> list[int]:
     if request.ids is not None:
         return list(dict.fromkeys(request.ids))
     if request.array is not None:
-        members = await _lines(context, JobFilter(array_id=request.array))
+        members = await _lines(context, JobFilter(array_id=request.array, sight=context.sight))
         if not members:
             raise UnknownArray(request.array)
     else:
@@ -214,3 +226,93 @@ async def end_unknown(context: RequestContext, request: UnknownJobByIdRequest) -
     """Send the node of the job the request to end it."""
     await context.core.end_unknown(request.id)
     return EmptyResponse()
+
+
+class WalltimeRequest(VerbRequest):
+    """A job by its number."""
+
+    id: Id
+
+
+class ChangeWalltimeRequest(VerbRequest, kw_only=True):
+    """The walltime that a job shall have (`h:m:s`), or by how much it shall change (`+h:m:s`, `-h:m:s`).
+
+    `force` applies it at once and whole, `delay_next_jobs` lets it delay planned jobs of others.
+    """
+
+    id: Id
+    walltime: Text
+    force: bool = False
+    delay_next_jobs: bool = False
+
+
+@verb(
+    "jobs.walltime", "GET /jobs/{id}/walltime",
+    role=RequiredRole.OWNERS, request=WalltimeRequest, response=WalltimeStatus,
+    summary="Show the walltime of a running job, what was granted, and how much more may be requested.",
+)  # fmt: skip
+async def show_walltime(context: RequestContext, request: WalltimeRequest) -> WalltimeStatus:
+    """Return the walltime of a job."""
+
+    def read(tx: Tx) -> WalltimeStatus:
+        check_owner(context, tx, request.id, "jobs.walltime")
+        return walltime.status(tx, context.core.config, request.id)
+
+    return await context.read(read)
+
+
+@verb(
+    "jobs.change-walltime", "POST /jobs/walltime",
+    role=RequiredRole.OWNERS, request=ChangeWalltimeRequest, response=WalltimeStatus,
+    summary="Request another walltime for a running job; it is granted as far as it moves no planned job.",
+)  # fmt: skip
+async def change_walltime(context: RequestContext, request: ChangeWalltimeRequest) -> WalltimeStatus:
+    """Store the request; the scheduler looks at it at once."""
+    user, config, now = context.user, context.core.config, context.now
+    asker = WalltimeAsker(user.name, user.account.groups, user.admin)
+
+    def store(tx: Tx) -> WalltimeStatus:
+        check_owner(context, tx, request.id, "jobs.change-walltime")
+        return walltime.request(
+            tx, config, request.id, request.walltime, asker,
+            now=now, force=request.force, delay_next_jobs=request.delay_next_jobs,
+        )  # fmt: skip
+
+    stored = await context.change(store, WalltimeStatus)
+    context.core.wake_scheduler()
+    return stored
+
+
+def check_owner(context: RequestContext, tx: Tx, job_id: int, name: str) -> Job:
+    """Return a job that the caller administers or owns, or raise: by name and uid, since names are reused."""
+    context.check_seen(tx, job_id)
+    jobs_of_number = jobs.existing(tx, [job_id])
+    if not jobs_of_number:
+        raise UnknownJob(job_id)
+    [job] = jobs_of_number
+    owner = context.user.owner_shown(job.user, job.uid)
+    refusal: OarlockError | None = context.policy.can(context.caller, VERBS[name], owner)
+    if refusal is not None:
+        raise refusal
+    return job
+
+
+@verb(
+    "sessions.connect", "GET /sessions",
+    role=RequiredRole.USERS, request=EmptyRequest, response=EmptyResponse, upgrades=True,
+    summary="Open or join a shell or a command in a job of one's own; the connection is upgraded "
+    "(`Upgrade: oarlock-session`).",
+)  # fmt: skip
+async def connect(_context: RequestContext, _request: EmptyRequest) -> NoReturn:
+    """Refuse a plain request: a session needs the connection itself."""
+    raise UpgradeNeeded
+
+
+@verb(
+    "desktops.connect", "GET /desktops",
+    role=RequiredRole.NODES, request=EmptyRequest, response=EmptyResponse, upgrades=True,
+    summary="Serve as a desktop: the connection is upgraded (`Upgrade: oarlock-session`), and jobs come by it.",
+)  # fmt: skip
+async def connect_desktop(_context: RequestContext, _request: EmptyRequest) -> NoReturn:
+    """Refuse a plain request: a desktop needs the connection itself."""
+    raise UpgradeNeeded

@@ -1,12 +1,13 @@
 """Verbs that show jobs."""
 
 from collections.abc import Collection, Sequence
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from oarlock.lang import where as conditions
-from oarlock.model.errors import TooMuch
+from oarlock.model.errors import BadRequest, TooMuch
 from oarlock.model.job import JobState
 from oarlock.model.plan import Priority
 from oarlock.store.engine.tx import Tx
@@ -23,6 +24,14 @@ from oarlock.web.views import EventView, JobLine, JobView, ResourceView
 MOST_WHOLE = 10_000
 """How many jobs one list shows with everything that is known of them."""
 
+MOST_OF_PAGE = 1000
+"""How many jobs one page of a list shows."""
+
+Order = Literal[
+    "id", "-id", "user", "-user", "name", "-name", "project", "-project", "queue", "-queue", "state", "-state",
+    "submitted", "-submitted", "start", "-start", "stop", "-stop",
+]  # fmt: skip
+
 PAGE_BYTES = 16 * 1024 * 1024
 """How long one answer gets: what is longer is asked for page by page."""
 
@@ -30,7 +39,8 @@ PAGE_BYTES = 16 * 1024 * 1024
 class JobsRequest(VerbRequest):
     """Which jobs; without anything those that are not over. `full`: everything about each.
 
-    `after`: only those with higher numbers, as the `next` of the page before says.
+    `recent`: only among the last so many of the user, or of all. `limit`: so many at most, in an `order`, backwards
+    with a `-` before it. `after`: only those that follow the job of that number, as the `next` of the page before says.
     """
 
     ids: list[Id] | None = None
@@ -40,12 +50,19 @@ class JobsRequest(VerbRequest):
     states: list[JobState] | None = None
     since: Instant | None = None
     until: Instant | None = None
+    project: Word | None = None
+    queue: Word | None = None
+    name: Word | None = None
+    node: Word | None = None
+    recent: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     full: bool = False
     after: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=MOST_OF_PAGE)] | None = None
+    order: Order = "id"
 
 
 class JobsResponse(Struct, frozen=True):
-    """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows.
+    """Jobs, oldest first or in the order asked for; with `full` each has all fields that `GET /jobs/{id}` shows.
 
     `next`: the list is longer than an answer may be; ask again with `after` set to this number.
     """
@@ -66,6 +83,13 @@ async def listed(context: RequestContext, request: JobsRequest) -> bytes:
     # What a condition found belongs to the instant at which it was asked: such lists are not shared.
     key = context.key(private=request.full) if request.where is None else None
     hopeless, after = context.core.hopeless, request.after or 0
+    if request.limit is not None:
+        limit, order = request.limit, request.order
+        return await context.read(
+            lambda tx: _limited(tx, which, hopeless, order=order, after=request.after, limit=limit), key
+        )
+    if request.order != "id":
+        raise BadRequest("An order needs a `limit`.", hint=f"Ask for at most {MOST_OF_PAGE} at once.")
     return await context.read(lambda tx: listed_jobs(tx, which, caller, hopeless, full=request.full, after=after), key)
 
 
@@ -83,8 +107,26 @@ async def _which(context: RequestContext, request: JobsRequest) -> JobFilter:
     history = any(value is not None for value in (ids, request.array, request.since, request.until))
     states = request.states if request.states is not None or history else LIVE
     return JobFilter(
-        ids=ids, array_id=request.array, user=request.user, states=states, since=request.since, until=request.until
+        ids=ids,
+        array_id=request.array,
+        user=request.user,
+        states=states,
+        since=request.since,
+        until=request.until,
+        project=request.project,
+        queue=request.queue,
+        name=request.name,
+        node=request.node,
+        recent=request.recent,
+        sight=context.sight,
     )
+
+
+def _limited(tx: Tx, which: JobFilter, hopeless: views.Hopeless, *, order: str, after: int | None, limit: int) -> bytes:
+    """Write one page of a list; the row beyond it says whether there is another."""
+    rows = listing.page(tx, which, order=order, after=after, most=limit + 1)
+    more = rows[limit - 1].id if len(rows) > limit else None
+    return msgspec.json.encode(JobsResponse(views.as_lines(rows[:limit], hopeless), more))
 
 
 def listed_jobs(
@@ -128,8 +170,13 @@ class JobByIdRequest(VerbRequest):
 async def shown(context: RequestContext, request: JobByIdRequest) -> JobView:
     """Return one job, over or not."""
     caller, hopeless = context.user, context.core.hopeless
-    [view] = await context.read(lambda tx: views.whole_jobs(tx, [request.id], caller, hopeless))
-    return view
+
+    def read(tx: Tx) -> JobView:
+        context.check_seen(tx, request.id)
+        [view] = views.whole_jobs(tx, [request.id], caller, hopeless)
+        return view
+
+    return await context.read(read)
 
 
 class JobEventsResponse(Struct, frozen=True):
@@ -148,6 +195,7 @@ async def events(context: RequestContext, request: JobByIdRequest) -> JobEventsR
     caller = context.user
 
     def read(tx: Tx) -> JobEventsResponse:
+        context.check_seen(tx, request.id)
         job = jobs.get(tx, request.id)
         own = {request.id} if caller.admin or caller.owns(job.user, job.uid) else ()
         return JobEventsResponse(views.job_events(tx, [request.id], own).get(request.id, []))
@@ -178,6 +226,7 @@ async def story(context: RequestContext, request: JobByIdRequest) -> JobHistoryR
     """Return the states of one job with their times."""
 
     def read(tx: Tx) -> JobHistoryResponse:
+        context.check_seen(tx, request.id)
         jobs.get(tx, request.id)
         return JobHistoryResponse(
             [StateIntervalView(state, start, stop) for state, start, stop, _ in jobs.state_history(tx, request.id)]
@@ -230,7 +279,12 @@ class WaitReasonResponse(Struct, frozen=True):
 )  # fmt: skip
 async def why(context: RequestContext, request: JobByIdRequest) -> WaitReasonResponse:
     """Return the scheduler's explanation."""
-    await context.read(lambda tx: jobs.get(tx, request.id))
+
+    def check(tx: Tx) -> None:
+        context.check_seen(tx, request.id)
+        jobs.get(tx, request.id)
+
+    await context.read(check)
     reason = await context.core.why(request.id, user=context.reader)
     return WaitReasonResponse(
         reason.says, reason.start, str(reason.obstacle), reason.smaller, _priority(reason.priority)
@@ -252,6 +306,7 @@ async def resources(context: RequestContext, request: JobByIdRequest) -> JobReso
     """Return the resources of one job."""
 
     def read(tx: Tx) -> JobResourcesResponse:
+        context.check_seen(tx, request.id)
         jobs.get(tx, request.id)
         held = jobs.resources_of(tx, [request.id]).get(request.id, [])
         return JobResourcesResponse(views.resource_views(tx, list(listing.addresses(tx, held))))

@@ -1,16 +1,23 @@
-"""Verbs about what keeps jobs back: quotas (what is allowed and used) and maintenance windows."""
+"""Verbs about what keeps jobs back: quotas (what is allowed and used), maintenance windows, admission rules."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.job import quota_usage
-from oarlock.job.cluster import maintenance
-from oarlock.job.cluster.maintenance import AffectedJobs
-from oarlock.job.quota_usage import QuotasInForce
+from oarlock.job.admission import stored_rules
+from oarlock.job.admission.stored_rules import StoredRuleView
+from oarlock.job.limits import (
+    AffectedJobs,
+    QuotasInForce,
+    add_maintenance_window,
+    add_quota_rule,
+    quotas_in_force,
+    remove_quota_rule,
+)
 from oarlock.lang.limits import short
 from oarlock.lang.quotas import resolved, rule
 from oarlock.model.limits import BadQuotas, Maintenance
+from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import administration
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Instant, Text, VerbRequest, Word
@@ -37,7 +44,8 @@ async def list_quotas(context: RequestContext, request: QuotasRequest) -> Quotas
     """Return the rules with what is used of them."""
     now, config = context.now, context.core.config
     at = now if request.at is None else request.at
-    return await context.read(lambda tx: quota_usage.read(tx, config, at=at, now=now, user=request.user))
+    user = request.user if context.sight is None else context.user.name
+    return await context.read(lambda tx: quotas_in_force(tx, config, at=at, now=now, user=user))
 
 
 class NewQuotaRequest(VerbRequest, kw_only=True):
@@ -67,7 +75,7 @@ async def add_quota(context: RequestContext, request: NewQuotaRequest) -> QuotaN
             f"The quota `{short(request.rule)}` limits nothing.", hint="Give it resources, jobs or resource-hours."
         )
     [made] = resolved([rule(request.rule, [request.resources, request.jobs, request.resource_hours])], 0)
-    done = await context.change(lambda tx: QuotaNumberResponse(quota_usage.add(tx, made)), QuotaNumberResponse)
+    done = await context.change(lambda tx: QuotaNumberResponse(add_quota_rule(tx, made)), QuotaNumberResponse)
     context.core.wake_scheduler()
     return done
 
@@ -85,7 +93,7 @@ class QuotaByIdRequest(VerbRequest):
 )  # fmt: skip
 async def remove_quota(context: RequestContext, request: QuotaByIdRequest) -> EmptyResponse:
     """Remove it; the scheduler looks again."""
-    done = await context.do(lambda tx: quota_usage.remove(tx, request.id))
+    done = await context.do(lambda tx: remove_quota_rule(tx, request.id))
     context.core.wake_scheduler()
     return done
 
@@ -126,7 +134,7 @@ async def add_maintenance(context: RequestContext, request: NewMaintenanceReques
     """Add a window; the scheduler looks again."""
     by, now = context.user.name, context.now
     met = await context.change(
-        lambda tx: maintenance.add(
+        lambda tx: add_maintenance_window(
             tx,
             name=request.name,
             start=request.start,
@@ -158,3 +166,96 @@ async def remove_maintenance(context: RequestContext, request: MaintenanceByIdRe
     done = await context.do(lambda tx: administration.remove_maintenance(tx, request.id))
     context.core.wake_scheduler()
     return done
+
+
+_Priority = Annotated[int, Meta(ge=0, le=10**6)]
+
+
+class RulesRequest(VerbRequest):
+    """A request without fields."""
+
+
+class RulesResponse(Struct, frozen=True):
+    """The rules of the table, in the order in which they would apply."""
+
+    rules: list[StoredRuleView]
+
+
+@verb(
+    "rules.list", "GET /rules",
+    role=RequiredRole.ADMINS, request=RulesRequest, response=RulesResponse,
+    summary="List the admission rules in the table, those that are switched off included.",
+)  # fmt: skip
+async def list_rules(context: RequestContext, _request: RulesRequest) -> RulesResponse:
+    """Return the rows with their texts."""
+    return RulesResponse(await context.read(stored_rules.listed))
+
+
+class NewRuleRequest(VerbRequest, kw_only=True):
+    """A text of rules (TOML), with examples beside them, which are tried; a lower priority applies first."""
+
+    rule: Text
+    priority: _Priority = 0
+    enabled: bool = True
+
+
+class RuleNumberResponse(Struct, frozen=True):
+    """The number of a rule in the table."""
+
+    id: int
+
+
+@verb(
+    "rules.add", "POST /rules",
+    role=RequiredRole.ADMINS, request=NewRuleRequest, response=RuleNumberResponse,
+    summary="Put an admission rule into the table, after its examples were tried; it holds at once.",
+)  # fmt: skip
+async def add_rule(context: RequestContext, request: NewRuleRequest) -> RuleNumberResponse:
+    """Store the rule."""
+    await context.core.compute(lambda: stored_rules.check_rule(request.rule), user=context.reader)
+
+    def store(tx: Tx) -> RuleNumberResponse:
+        number = stored_rules.add(tx, request.rule, priority=request.priority, enabled=request.enabled)
+        return RuleNumberResponse(number)
+
+    return await context.change(store, RuleNumberResponse)
+
+
+class ChangeRuleRequest(VerbRequest, kw_only=True):
+    """A rule of the table by its number, and what changes of it."""
+
+    id: Id
+    rule: Text | None = None
+    priority: _Priority | None = None
+    enabled: bool | None = None
+
+
+@verb(
+    "rules.change", "POST /rules/change",
+    role=RequiredRole.ADMINS, request=ChangeRuleRequest, response=EmptyResponse,
+    summary="Change an admission rule of the table: its text, its priority, or whether it is switched on.",
+)  # fmt: skip
+async def change_rule(context: RequestContext, request: ChangeRuleRequest) -> EmptyResponse:
+    """Change the rule."""
+    text = request.rule
+    if text is not None:
+        await context.core.compute(lambda: stored_rules.check_rule(text), user=context.reader)
+    return await context.do(
+        lambda tx: stored_rules.change(tx, request.id, text=text, priority=request.priority, enabled=request.enabled)
+    )
+
+
+class RuleByIdRequest(VerbRequest):
+    """A rule of the table by its number."""
+
+    id: Id
+
+
+@verb(
+    "rules.remove", "DELETE /rules/{id}",
+    role=RequiredRole.ADMINS, request=RuleByIdRequest, response=EmptyResponse,
+    summary="Remove an admission rule from the table.",
+)  # fmt: skip
+async def remove_rule(context: RequestContext, request: RuleByIdRequest) -> EmptyResponse:
+    """Remove the rule."""
+    return await context.do(lambda tx: stored_rules.remove(tx, request.id))

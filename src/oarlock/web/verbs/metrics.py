@@ -1,105 +1,25 @@
-"""Verbs about measurements: what a job used, and the page that Prometheus reads."""
+"""Verbs about measurements as Prometheus reads them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from msgspec import Struct
 
 from oarlock.config import Config
-from oarlock.job.run import final_usage
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.exposition import CONTENT_TYPE
-from oarlock.measure.live import LiveUsage, MeasuredUsage
-from oarlock.model.job import FINAL, Job, JobState
+from oarlock.measure.live import LiveUsage
+from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
-from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import series
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, listing
-from oarlock.store.queries.accounting import Summary
+from oarlock.store.queries import accounting, agent_jobs, jobs, listing
 from oarlock.store.queries.listing import GpuCounts, NodeOccupation
 from oarlock.web.context import RequestContext
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
-from oarlock.web.verbs.jobs import JobByIdRequest
 from oarlock.web.verbs.site import EmptyRequest
-
-
-class UsageView(Struct, frozen=True, kw_only=True):
-    """What a job used so far or, once it is over (`final`), in all; null is "not known", never 0.
-
-    Memory is added up over the job's nodes. `memory_bytes` is all that is charged to the job; its own part is anonymous
-    and shared memory, the rest is mostly page cache. `memory_own_peak_bytes` is the most that samples saw. `seconds` is
-    how long it ran, `cpus` and `memory_limit_bytes` what it may use, `cpu_seconds_offered` what its CPUs could have
-    given in that time. `at` is when it was measured (epoch seconds, 0: never).
-    """
-
-    job_id: int
-    final: bool = False
-    at: float = 0
-    nodes: tuple[str, ...] = ()
-    seconds: float | None = None
-    cpus: int | None = None
-    cpu_seconds: float | None = None
-    cpu_seconds_offered: float | None = None
-    memory_bytes: int | None = None
-    memory_own_bytes: int | None = None
-    memory_cache_bytes: int | None = None
-    memory_own_peak_bytes: int | None = None
-    memory_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-
-
-@verb(
-    "jobs.usage", "GET /jobs/{id}/usage",
-    role=RequiredRole.USERS, request=JobByIdRequest, response=UsageView,
-    summary="Show what a job used so far: CPU time, memory, I/O, and of how much.",
-)  # fmt: skip
-async def usage(context: RequestContext, request: JobByIdRequest) -> UsageView:
-    """Return the last sample of a job that runs, else the last counters of its attempts."""
-    now = context.core.live.usage(request.id)
-
-    def read(tx: Tx) -> UsageView:
-        job = jobs.get(tx, request.id)
-        if now is not None:
-            return _so_far(job, now)
-        rows = accounting.summaries_of(tx, [request.id])
-        return _reported(job, rows[0]) if rows else UsageView(job_id=request.id)
-
-    return await context.read(read)
-
-
-def _so_far(job: Job, now: MeasuredUsage) -> UsageView:
-    seconds = max(0.0, now.at - job.start) if job.start else None
-    sizes: dict[str, Any] = {name: _whole(getattr(now, name)) for name in _BYTES}
-    offered = None if seconds is None or now.cpus is None else seconds * now.cpus
-    return UsageView(
-        job_id=job.id,
-        at=now.at,
-        nodes=now.nodes,
-        seconds=seconds,
-        cpus=_whole(now.cpus),
-        cpu_seconds=now.cpu_seconds,
-        cpu_seconds_offered=offered,
-        **sizes,
-    )
-
-
-_BYTES = ("memory_bytes", "memory_own_bytes", "memory_cache_bytes", "memory_own_peak_bytes", "memory_peak_bytes",
-          "memory_limit_bytes", "read_bytes", "written_bytes")  # fmt: skip
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _reported(job: Job, summary: Summary) -> UsageView:
-    """Return the counters of attempts that are over; they are final once the job is, and not while another runs."""
-    totals = final_usage.totals(final_usage.attempts(summary.detail))
-    return UsageView(job_id=job.id, final=job.state in FINAL, at=summary.date, **asdict(totals))
 
 
 @verb(
@@ -116,11 +36,15 @@ async def metrics(context: RequestContext, _request: EmptyRequest) -> bytes:
     live.learn(facts)
     batches, refused = live.batches(now=context.core.clock.now()), _refused_page(live.refused, config)
     page = await context.core.compute(lambda: live.page(batches), user=context.reader)
-    return page + _site_page(site, config) + refused
+    return page + _site_page(site, config) + refused + _collector_page(context.core.collector.figures, config)
 
 
 def _facts(tx: Tx, ids: set[int]) -> dict[int, JobFacts]:
-    return {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.existing(tx, ids)} if ids else {}
+    if not ids:
+        return {}
+    own = {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.existing(tx, ids)}
+    others = agent_jobs.by_number(tx, ids).values()
+    return own | {job.number: JobFacts(job.user, job.account, job.name, job.job, job.manager) for job in others}
 
 
 class ScrapeTarget(Struct, frozen=True):
@@ -242,6 +166,38 @@ def _refused_page(counts: Mapping[str, int], config: Config) -> bytes:
     """Write how often each node told what the server did not believe."""
     name, about = "oarlock_refused_samples_total", "Samples of a node, and jobs in them, that were not believed."
     return _column(name, about, _by("node", dict(sorted(counts.items()))), config.cluster_name, kind="counter").encode()
+
+
+_COLLECTOR = {
+    "rows_total": "Rows that the collector logged.",
+    "values_total": "Values in them.",
+    "refused_total": "Samples that the collector could not read, or that came before.",
+    "dropped_total": "Samples that were dropped because the collector or its disk was behind.",
+    "archived_total": "Jobs that became a file.",
+    "restarts_total": "How often the collector had to be started again.",
+    "queue_bytes": "Bytes of samples that wait for the collector.",
+    "failing": "1 while the disk does not take measurements.",
+    "controller_readings_total": "What management controllers of REDFISH_FILE said.",
+    "controllers_failing": "How many of them did not answer the last time.",
+    "remote_written_total": "Values that were written to the engine of REMOTE_WRITE_URL.",
+    "remote_dropped_total": "Values that were not, because too many waited for it.",
+    "remote_refused_total": "Values that it refused.",
+    "remote_retries_total": "Requests that it did not take at once.",
+    "remote_queue_values": "Values that wait for it.",
+    "remote_failing": "1 while it takes nothing.",
+}
+
+
+def _collector_page(figures: Mapping[str, float], config: Config) -> bytes:
+    """Write how the collector is; it is not there before the first sample."""
+    return "".join(
+        _column(
+            f"oarlock_collector_{name}", about, {(): figures[name]}, config.cluster_name,
+            kind="counter" if name.endswith("_total") else "gauge",
+        )
+        for name, about in _COLLECTOR.items()
+        if name in figures
+    ).encode()  # fmt: skip
 
 
 def _column(name: str, about: str, lines: Lines, cluster: str, *, kind: str = "gauge") -> str:

@@ -8,10 +8,10 @@ from msgspec import Meta, Struct, field
 
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadRequest, UnknownNode
-from oarlock.model.resource import OF_THE_SYSTEM, PROPERTY_ALIASES, NextState, ResourceState, Value
+from oarlock.model.errors import BadField, BadRequest, UnknownNode
+from oarlock.model.resource import DEFAULT_TYPE, OF_THE_SYSTEM, PROPERTY_ALIASES, NextState, ResourceState, Value
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import listing, properties, resources
+from oarlock.store.queries import job_pages, listing, properties, resources
 from oarlock.web import views
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Text, VerbRequest, Word
@@ -55,7 +55,13 @@ async def listed(context: RequestContext, request: ResourceSelection) -> bytes:
     def read(tx: Tx) -> bytes:
         shown = views.resource_views(tx, ids)
         there = {view["resource_id"] for view in shown}
-        held = {number: jobs for number, jobs in listing.on_resources(tx).items() if number in there}
+        holders = listing.on_resources(tx)
+        seen = job_pages.seen(tx, context.sight, {job for jobs in holders.values() for job in jobs})
+        held = {
+            number: [job for job in jobs if job in seen]
+            for number, jobs in holders.items()
+            if number in there and not seen.isdisjoint(jobs)
+        }
         return msgspec.json.encode(ResourcesResponse(shown, held))
 
     found_before = request.where is not None or request.nodes is not None  # at an instant of its own
@@ -63,9 +69,9 @@ async def listed(context: RequestContext, request: ResourceSelection) -> bytes:
 
 
 class NewResourcesRequest(VerbRequest):
-    """A node's resources: so many with these properties."""
+    """Resources: so many with these properties. `host` is their node; licences and the like have none (empty)."""
 
-    host: Annotated[str, Meta(min_length=1, max_length=255)]
+    host: Annotated[str, Meta(max_length=255)]
     properties: Values = field(default_factory=dict)
     count: Annotated[int, Meta(ge=1, le=_MOST_ADDED)] = 1
     state: ResourceState = ResourceState.ALIVE
@@ -80,10 +86,15 @@ class ResourceIdsResponse(Struct, frozen=True):
 @verb(
     "resources.add", "POST /resources",
     role=RequiredRole.ADMINS, request=NewResourcesRequest, response=ResourceIdsResponse,
-    summary="Add resources to a node.",
+    summary="Add resources to a node, or some that are on no node.",
 )  # fmt: skip
 async def add(context: RequestContext, request: NewResourcesRequest) -> ResourceIdsResponse:
     """Add the same resource as often as asked."""
+    if not request.host and request.properties.get("type", DEFAULT_TYPE) == DEFAULT_TYPE:
+        raise BadField(
+            f"A resource of type `{DEFAULT_TYPE}` is on a node: jobs run there.",
+            hint="Name its node, or set another type (`oarnodesetting -a -h '' -p type=licence`).",
+        )
     row: dict[str, Value] = {**request.properties, "network_address": request.host, "state": request.state.value}
     at = context.now
     added = await context.change(

@@ -1,5 +1,6 @@
-"""Verbs about the site: version, queues, accounting, tokens."""
+"""Verbs about the site: version, queues, accounting."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -11,21 +12,20 @@ from oarlock.job import accounting as accounts
 from oarlock.job.admission.submit import DEFAULT_QUEUE
 from oarlock.job.cluster import queue_states
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadRequest, QueueInUse, TokenExists, UnknownPolicy, UnknownToken
-from oarlock.model.snapshot import Queue
-from oarlock.plan.policy import policies
+from oarlock.model.errors import BadRequest, QueueInUse, UnknownPolicy
+from oarlock.model.snapshot import PROGRAM, PROGRAM_NAME, Queue
+from oarlock.node.attempt.site_script import why_unusable
+from oarlock.plan import policies
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, administration, user_records
+from oarlock.store.queries import accounting, administration
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.core import ServerStep
 from oarlock.web.decode import Instant, VerbRequest, Word
-from oarlock.web.identity import new_token, token_hash
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
-_DAY_SECONDS = 86_400
 _NAME = Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="1 to 64 letters, digits, `_`, `.` and `-`")
-_POLICY = Meta(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="1 to 64 letters, digits, `_`, `.`, `+` and `-`")
+_POLICY = Meta(pattern=r"^[A-Za-z0-9_.:+-]{1,64}$", description="1 to 64 letters, digits, `_`, `.`, `:`, `+` and `-`")
 
 
 class EmptyRequest(VerbRequest):
@@ -87,22 +87,26 @@ class NewQueueRequest(VerbRequest):
 )
 async def add_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
     """Add an open queue."""
-    _check_policy(request.policy)
-    return await _then_schedule(
-        context,
-        await context.do(
-            lambda tx: administration.add_queue(tx, Queue(request.name, request.priority, request.policy))
-        ),
-    )
+    queue = Queue(request.name, request.priority, await _policy(context, request.policy))
+    return await _then_schedule(context, await context.do(lambda tx: administration.add_queue(tx, queue)))
 
 
-def _check_policy(policy: str) -> None:
-    if policies.find_policy(policy) is None:
+async def _policy(context: RequestContext, policy: str) -> str:
+    """Return a policy as it is stored: a built-in one, or a program of the site, which must be usable."""
+    if policies.find_policy(policy) is not None:
+        return policy
+    name, folder = policy.removeprefix(PROGRAM), context.core.config.scheduler_program_dir
+    path = folder / name if folder is not None and PROGRAM_NAME.fullmatch(name) else None
+    if path is None or not await asyncio.to_thread(path.exists):
         names = ", ".join(policies.POLICIES)
         raise UnknownPolicy(
             f"There is no policy `{short(policy)}`.",
-            hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
+            hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict. "
+            f"Or a program in {folder or 'the folder of SCHEDULER_PROGRAM_DIR'}.",
         )
+    if why := await asyncio.to_thread(why_unusable, str(path)):
+        raise UnknownPolicy(f"The scheduler `{name}` cannot be used: {why}.", hint="Only root may write it.")
+    return f"{PROGRAM}{name}"
 
 
 @verb(
@@ -112,8 +116,7 @@ def _check_policy(policy: str) -> None:
 )  # fmt: skip
 async def change_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
     """Change a queue; the next pass plans its jobs by what was set."""
-    _check_policy(request.policy)
-    queue = Queue(request.name, request.priority, request.policy)
+    queue = Queue(request.name, request.priority, await _policy(context, request.policy))
     return await _then_schedule(context, await context.do(lambda tx: administration.change_queue(tx, queue)))
 
 
@@ -301,108 +304,14 @@ class AccountingResponse(Struct, frozen=True):
 )  # fmt: skip
 async def show_accounts(context: RequestContext, request: AccountingRequest) -> bytes:
     """Return the rows as bytes, encoded in the thread that read them."""
-    config, now = context.core.config, context.now
+    config, now, sight = context.core.config, context.now, context.sight
 
     def read(tx: Tx) -> bytes:
         rows_read = accounting.listed(tx, since=request.since, until=request.until, user=request.user)
+        if sight is not None:
+            rows_read = [row for row in rows_read if row.user == sight.user or row.project in sight.projects]
         rows = [row for row in rows_read if request.project is None or row.project == request.project]
         own = {} if request.user is None else accounts.karma_by_project(tx, config, request.user, rows, now=now)
         return msgspec.json.encode(AccountingResponse([AccountingRowView(*row) for row in rows], own))  # type: ignore[arg-type]
 
     return await context.read(read)
-
-
-class NewTokenRequest(VerbRequest):
-    """A token's name, and for how many days it is good."""
-
-    name: Annotated[str, _NAME]
-    days: Annotated[int, Meta(ge=1, le=366)] = 30
-
-
-class NewTokenResponse(Struct, frozen=True):
-    """A token, shown this once."""
-
-    token: str
-
-
-@verb(
-    "tokens.add", "POST /tokens",
-    role=RequiredRole.AT_SOCKET, request=NewTokenRequest, response=NewTokenResponse,
-    summary="Make a token for the port; it is shown once. Only on the socket.",
-)  # fmt: skip
-async def add_token(context: RequestContext, request: NewTokenRequest) -> NewTokenResponse:
-    """Keep only the token's hash, also in what is remembered of this request: asked again, it is not shown again."""
-    made, now, user, uid = new_token(), context.now, context.user.name, context.user.account.uid
-    own_hash = token_hash(made)
-
-    def step(tx: Tx) -> str:
-        user_records.forget_tokens(tx, now=now)
-        if any(row.label == request.name for row in user_records.tokens_of(tx, user)):
-            raise _exists(request.name)
-        user_records.add_token(
-            tx, user_records.StoredToken(own_hash, user, request.name, now, now + request.days * _DAY_SECONDS, uid)
-        )
-        return own_hash
-
-    if await context.change(step, str) != own_hash:
-        raise _exists(request.name)
-    return NewTokenResponse(made)
-
-
-def _exists(name: str) -> TokenExists:
-    return TokenExists(
-        f"The token `{name}` was made already; it was shown once.", hint="Revoke it and make another, or name it else."
-    )
-
-
-class TokenView(Struct, frozen=True):
-    """What can be said of a token after it was made."""
-
-    name: str
-    created: int
-    expires: int
-
-
-class TokensResponse(Struct, frozen=True):
-    """One's own tokens, oldest first."""
-
-    tokens: list[TokenView]
-
-
-@verb(
-    "tokens.list",
-    "GET /tokens",
-    role=RequiredRole.USERS,
-    request=EmptyRequest,
-    response=TokensResponse,
-    summary="List your tokens.",
-)
-async def list_tokens(context: RequestContext, _request: EmptyRequest) -> TokensResponse:
-    """Return the names and dates of the caller's tokens, not the tokens."""
-    rows_read = await context.read(lambda tx: user_records.tokens_of(tx, context.user.name))
-    return TokensResponse([TokenView(row.label, row.created, row.expires) for row in rows_read])
-
-
-class TokenByNameRequest(VerbRequest):
-    """A token by its name."""
-
-    name: Word
-
-
-@verb(
-    "tokens.revoke", "DELETE /tokens/{name}",
-    role=RequiredRole.USERS, request=TokenByNameRequest, response=EmptyResponse,
-    summary="Make one of your tokens worthless, at once.",
-)  # fmt: skip
-async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> EmptyResponse:
-    """Revoke the token of that name."""
-    user = context.user.name
-
-    def step(tx: Tx) -> None:
-        named = [row for row in user_records.tokens_of(tx, user) if row.label == request.name]
-        if not named:
-            raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`oarlock token list` lists yours.")
-        for row in named:
-            user_records.revoke_token(tx, user=user, token_hash=row.token_hash)
-
-    return await context.do(step)

@@ -2,8 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.job.admission.payload import SubmissionPayload
-from oarlock.job.admission.size_limits import SUBMISSION_BYTES
+from oarlock.job.admission.payload import SUBMISSION_BYTES, SubmissionPayload
 from oarlock.model.job import JobKind, JobState, Reservation
 from oarlock.model.nodeset import fold
 from oarlock.web.context import DeferredResponse, RequestContext

@@ -1,0 +1,1 @@
+"""What measurements mean: findings, efficiency, reports. It reads summaries through `store`, never a curve."""

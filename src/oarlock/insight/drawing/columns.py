@@ -1,0 +1,74 @@
+"""Columns over days: how much of what was held was used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT, _LEFT, _BOTTOM, _TOP = 1196, 170, 48, 22, 8
+_NARROWEST, _WIDEST, _GAP = 2.0, 72.0, 0.25
+_GRID = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DayColumn:
+    """A column: its name below, what was held and what of it was used, and a sentence."""
+
+    name: str
+    held: float
+    used: float
+    title: str
+
+
+def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str) -> str:
+    """Draw columns, the used part solid in the held one; every few of them has its name below."""
+    top = round_top(max((column.held for column in columns), default=0.0))
+    step = (WIDTH - _LEFT) / max(len(columns), 1)
+    wide = min(max(step * (1 - _GAP), _NARROWEST), _WIDEST)
+    inside = HEIGHT - _TOP - _BOTTOM
+    drawn = [_grid(top, unit, inside)]
+    named = max(1, -(-len(columns) * 44 // (WIDTH - _LEFT)))
+    for place, column in enumerate(columns):
+        x = _LEFT + step * place + (step - wide) / 2
+        held, used = (inside * min(amount / top, 1.0) if top else 0.0 for amount in (column.held, column.used))
+        drawn.append(
+            f'<g class="day"><title>{escape(column.title)}</title>'
+            f'<rect class="f-idle o-busy" x="{x:.1f}" y="{_TOP + inside - held:.1f}" width="{wide:.1f}" '
+            f'height="{held:.1f}"/><rect class="f-busy" x="{x:.1f}" y="{_TOP + inside - used:.1f}" width="{wide:.1f}" '
+            f'height="{used:.1f}"/></g>'
+        )
+        if place % named == 0:
+            drawn.append(
+                f'<text class="g-time" x="{x + wide / 2:.1f}" y="{HEIGHT - 6}" text-anchor="middle">'
+                f"{escape(column.name)}</text>"
+            )
+    return (
+        f'<svg class="columns-chart" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        f'aria-label="{escape(label)}">{"".join(drawn)}</svg>'
+    )
+
+
+def _grid(top: float, unit: str, inside: float) -> str:
+    lines = []
+    for place in range(_GRID + 1):
+        y = _TOP + inside * (1 - place / _GRID)
+        value = f"{top * place / _GRID:,.3g}" if top < 1000 else f"{top * place / _GRID:,.0f}"
+        text = f"{value} {unit}" if place == _GRID else value
+        anchor = 'text-anchor="end"' if place < _GRID else ""
+        x = _LEFT - 6 if place < _GRID else 0
+        lines.append(
+            f'<path class="g-line" d="M{_LEFT} {y:.1f}H{WIDTH}"/>'
+            f'<text class="g-time" x="{x}" y="{y + 4:.1f}" {anchor}>{escape(text)}</text>'
+        )
+    return "".join(lines)
+
+
+def round_top(highest: float) -> float:
+    """Return a round number that is not below the highest value: 1, 2, 2.5 or 5 times a power of ten."""
+    if highest <= 0:
+        return 0.0
+    power = 1.0
+    while power * 10 <= highest:
+        power *= 10
+    while power > highest:
+        power /= 10
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= highest)

@@ -1,0 +1,83 @@
+"""What was found about a job: rules applied to its facts and to its script."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from oarlock.insight.facts import Facts
+from oarlock.insight.rules import FindingRule, FindingRules, ScriptRule, Severity
+from oarlock.insight.wording import LANGUAGES, write_all
+from oarlock.lang import where
+from oarlock.model.condition import Condition
+
+LONGEST_SCRIPT = 64 * 1024
+"""How much of a script is searched: a pattern of a site may be slow."""
+
+
+class Finding(Struct, frozen=True):
+    """A finding about one job, with its numbers in it. `plot` names the group of curves that show it."""
+
+    id: str
+    severity: Severity
+    plot: str
+    text: str
+    advice: str = ""
+    line: str = ""
+
+
+def find(rules: FindingRules, facts: Facts, *, script: str | None = None, language: str = "en") -> list[Finding]:
+    """Return what is found about a job, the bad before the rest, each in the order of the rules.
+
+    A rule whose condition asks about something unknown finds nothing; nor does one that has seen too little.
+    """
+    language = language if language in LANGUAGES else LANGUAGES[0]
+    written = write_all(facts, language)
+    findings = [
+        _written(rule, severity, written, language)
+        for rule in rules.findings
+        if (severity := judge(rule, facts)) is not None
+    ]
+    findings += _in_script(rules.scripts, script, language)
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.BAD)
+
+
+def judge(rule: FindingRule, facts: Facts) -> Severity | None:
+    """Return how bad the facts are by one rule, or None if it finds nothing."""
+    if not (_reaches(facts, "samples", rule.least_samples) and _reaches(facts, "run_seconds", rule.least_seconds)):
+        return None
+    for severity, condition in ((Severity.BAD, rule.bad), (Severity.WARN, rule.warn)):
+        if condition is not None and _is_known(condition, facts) and where.truth(condition, facts):
+            return severity
+    return None
+
+
+def _is_known(condition: Condition, facts: Facts) -> bool:
+    """Return whether every fact is known that a condition asks about; SQL's logic alone would let some pass."""
+    return all(facts[name] is not None for name in where.columns(condition))
+
+
+def _reaches(facts: Facts, name: str, least: int) -> bool:
+    value = facts[name]
+    return isinstance(value, int | float) and value >= least
+
+
+def _written(rule: FindingRule, severity: Severity, written: dict[str, str], language: str) -> Finding:
+    texts = rule.texts[language]
+    return Finding(
+        rule.id,
+        severity,
+        rule.plot,
+        texts.text.format_map(written),
+        texts.advice.format_map(written),
+        rule.line.format_map(written),
+    )
+
+
+def _in_script(rules: tuple[ScriptRule, ...], script: str | None, language: str) -> Iterator[Finding]:
+    if not script:
+        return
+    searched = script[:LONGEST_SCRIPT]
+    for rule in rules:
+        if rule.pattern.search(searched) and not (rule.unless and rule.unless.search(searched)):
+            texts = rule.texts[language]
+            yield Finding(rule.id, rule.severity, "script", texts.text, texts.advice)

@@ -1,0 +1,104 @@
+"""The facts of stored jobs: their summaries and what is known besides, read for many jobs at once."""
+
+import statistics
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from oarlock.insight.facts import FactValue, JobContext, facts_of
+from oarlock.model.job import FINAL, JobState
+from oarlock.model.summary import parse_detail
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import judged_jobs, summaries
+from oarlock.store.queries.judged_jobs import JudgedJob
+
+_HOUR, _DAY = 3600, 86_400
+_SHORT = 300  # seconds
+_FEWEST_RUNS, _MOST_RUNS = 5, 20
+_MOST_EVENTS = 10_000
+_MB = 1 << 20
+
+
+class JudgedFacts(Struct, frozen=True):
+    """A job and everything that findings can ask about it."""
+
+    job: JudgedJob
+    facts: Mapping[str, FactValue]
+
+
+def gather(tx: Tx, ids: Collection[int], *, now: int, gpu_property: str = "") -> list[JudgedFacts]:
+    """Return the facts of jobs, by number; those that never ran, or of which nothing was measured, are left out."""
+    stored = {summary.job_id: summary for summary in summaries.of_jobs(tx, ids)}
+    judged = [job for job in judged_jobs.by_id(tx, ids, gpu_property=gpu_property) if job.id in stored]
+    surroundings = _Surroundings(tx, judged, now=now)
+    return [
+        JudgedFacts(
+            job, facts_of(surroundings.context(job, stored[job.id].energy_joules), parse_detail(stored[job.id].detail))
+        )
+        for job in judged
+    ]
+
+
+class _Surroundings:
+    """What happened around some jobs. What several of them share is asked for once."""
+
+    def __init__(self, tx: Tx, jobs: Sequence[JudgedJob], *, now: int) -> None:
+        self._tx, self._now = tx, now
+        self._events = self._events_by_node(jobs)
+        self._memory = judged_jobs.memory_of_nodes(tx, {node for job in jobs for node in job.nodes})
+        self._short: dict[tuple[str, int], int] = {}
+        self._runs: dict[tuple[str, str], dict[int, float]] = {}
+
+    def context(self, job: JudgedJob, energy_joules: float | None) -> JobContext:
+        """Return what is known of one of the jobs."""
+        is_over = job.state in FINAL
+        end = job.stop if is_over else self._now
+        return JobContext(
+            walltime=job.walltime,
+            run_seconds=max(end - job.start, 0),
+            nodes=len(job.nodes),
+            cores=job.cores,
+            gpus=job.gpus,
+            is_over=is_over,
+            succeeded=job.state is JobState.TERMINATED and job.exit_code == 0,
+            exceeded_walltime=job.walltime_exceeded,
+            node_events=self._count_events(job, end),
+            short_jobs_that_day=self._count_short_jobs(job) if is_over and end - job.start < _SHORT else None,
+            energy_joules=energy_joules,
+            usual_energy_joules=self._usual_energy(job),
+            node_memory_bytes={node: self._memory[node] * _MB for node in job.nodes if node in self._memory},
+        )
+
+    def _events_by_node(self, jobs: Sequence[JudgedJob]) -> Mapping[str, Sequence[int]]:
+        """Return the instants of the events of each node, in order."""
+        by_node: dict[str, list[int]] = defaultdict(list)
+        if jobs:
+            since = min(job.start for job in jobs) - _HOUR
+            for event in judged_jobs.host_events(self._tx, since, self._now + 1, most=_MOST_EVENTS):
+                by_node[event.node].append(event.at)
+        return by_node
+
+    def _count_events(self, job: JudgedJob, end: int) -> int:
+        count = 0
+        for node in job.nodes:
+            instants = self._events.get(node, ())
+            count += bisect_left(instants, end + _HOUR) - bisect_left(instants, job.start - _HOUR)
+        return count
+
+    def _count_short_jobs(self, job: JudgedJob) -> int:
+        day = job.start // _DAY * _DAY
+        key = job.user, day
+        if key not in self._short:
+            self._short[key] = judged_jobs.short_jobs(self._tx, job.user, day, day + _DAY, shorter_than=_SHORT)
+        return self._short[key]
+
+    def _usual_energy(self, job: JudgedJob) -> float | None:
+        if not job.name:
+            return None
+        key = job.user, job.name
+        if key not in self._runs:
+            self._runs[key] = judged_jobs.energy_of_runs(self._tx, *key, most=_MOST_RUNS)
+        others = [joules for number, joules in self._runs[key].items() if number != job.id]
+        return statistics.median(others) if len(others) >= _FEWEST_RUNS else None

@@ -1,0 +1,369 @@
+"""The collector: logs what nodes measure, and makes a file of each job that is over.
+
+It runs in a process of its own: a disk that hangs, or HDF5, must not hold up a launch. Nothing here waits for the
+server. Jobs are followed by the logs that lie in the folder, so that whatever ended while nobody collected is found at
+the next start.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import struct
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oarlock.measure.collect import energy_log, hdf5
+from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.rowlog import Names, RowLog, read_log, recent_instants
+from oarlock.measure.collect.running_sums import RunningSums
+from oarlock.measure.collect.series_names import NodeSeries, SharedNames
+from oarlock.measure.energy.division import CPU, EnergyRules, NodeState, energy_columns, read_state
+from oarlock.measure.energy.ledger import EnergyLedger, PowerReading
+from oarlock.node.measure.wire import NODE, RawSubject, SampleDecoder, UnreadableSample
+
+log = logging.getLogger(__name__)
+
+CLOCK_SECONDS = 30.0
+"""By how much a node's clock may differ; above it the instant of arrival counts."""
+
+LEAST_SAMPLES = 12
+"""A job with fewer samples on each of its nodes gets no file: its summary is enough."""
+
+_DOUBLE = struct.Struct("<d")
+_ROOM_SECONDS = 1.0  # between two looks at how full the disk is
+_MOST_OPEN = 256  # descriptors of logs
+_MOST_NAMES = 10_000  # tables of names whose columns are remembered
+
+ExpectedJobs = Set[int] | Mapping[int, int]
+"""The jobs that are on a node, with the number of their attempt where that is known."""
+
+EndedJobs = Callable[[Collection[int]], Mapping[int, ArchivedJob | None]]
+"""Looks up jobs: those that are over with what is to be said about them, those that the database lacks with None.
+
+A database that was restored lacks jobs that ran after its backup; their numbers are not used again.
+"""
+
+
+StoredJobs = Callable[[Collection[int]], Collection[int]]
+"""Returns those of some jobs that are over whose summary is stored."""
+
+
+class LoggedSample(NamedTuple):
+    """A sample of a node as it was logged, for an engine elsewhere. `at` is in milliseconds.
+
+    `cluster` is that of an agent; empty: of the server itself.
+    """
+
+    node: str
+    at: int
+    subjects: Sequence[RawSubject]
+    cluster: str = ""
+
+    @property
+    def values(self) -> int:
+        """How many values it has."""
+        return sum(len(subject.names) for subject in self.subjects)
+
+
+class Collector:
+    """Logs below one folder, and files of jobs that are over. For one thread."""
+
+    def __init__(
+        self, root: Path, energy: EnergyRules | None = None, forward: Callable[[LoggedSample], None] | None = None
+    ) -> None:
+        self.places = SamplePlaces(root)
+        self._forward = forward  # receives what was logged, for an engine elsewhere
+        self.energy: EnergyLedger | None = None
+        """Books energy once it is clear how far that was done before (`begin_energy`)."""
+        self._energy_rules = energy or EnergyRules()
+        self.sums = RunningSums(self.places, self._energy_rules.longest)
+        self._energy_columns: dict[tuple[Names, bool], tuple[int, ...]] = {}
+        self.counts: Counter[str] = Counter()
+        self.trouble = ""
+        """Why the disk did not take the last row, if it did not."""
+        self._decoders: dict[str, SampleDecoder] = {}
+        self._logs: dict[Path, RowLog] = {}
+        self._open: OrderedDict[Path, RowLog] = OrderedDict()
+        self._shared = SharedNames()
+        self._series: dict[str, NodeSeries] = {}
+        self._lost: dict[tuple[Path, str], int] = {}  # since when a log lacks rows of a node
+        self._ahead: set[tuple[Path, str]] = set()  # logs in which a node's wrong clock is noted
+        self._on_node: dict[str, list[dict[str, Any]]] = {}  # the last notes of who is on a node, and holds what
+        self._node_log: dict[str, Path] = {}
+        self._number = 0
+        self._earlier: dict[Path, frozenset[int]] = {}  # instants that logs had before this process was started
+        self._room_at, self._is_full = 0.0, False
+        self._leaving: set[int] = set()  # jobs that were over at the last look
+        self._staying: set[int] = set()  # jobs that are over and keep their log, since there is no h5py
+
+    @property
+    def written(self) -> Collection[Path]:
+        """The logs that this process wrote to: their sums need not be checked."""
+        return self._logs.keys()
+
+    def next_number(self) -> int:
+        """Return a number that no other file of this process has."""
+        self._number += 1
+        return self._number
+
+    def start(self) -> None:
+        """Delete logs whose file was made before a crash; read the others once, for their sums, and cut torn ends."""
+        self.places.prepare()
+        logged = self.places.logged_jobs()
+        archived = {job for job in logged if self.places.kept(job)}
+        for job in archived:
+            self.places.log(job).unlink()
+        for job, length in self.sums.restore(sorted(logged - archived)).items():
+            path = self.places.log(job)
+            if length < path.stat().st_size:
+                os.truncate(path, length)
+
+    def begin_energy(self, booked: Mapping[str, int], *, now: float) -> None:
+        """Book energy from now on, and what is logged beyond the instants (milliseconds) up to which it is booked."""
+        self.energy = EnergyLedger(self._energy_rules, booked)
+        energy_log.replay(self.places, self.energy, booked, now=now)
+
+    def take(
+        self, node: str, data: bytes, expected: ExpectedJobs, *, at: float, posted: bool = False, cluster: str = ""
+    ) -> None:
+        """Log a sample of a node that arrived at an instant; jobs that are not expected there are left out.
+
+        A `posted` one may have come before this process was started: its instant is looked for in the node's log.
+        """
+        try:
+            sample = self._decoders.setdefault(node, SampleDecoder()).parse(data)
+        except UnreadableSample as error:
+            self.counts["refused"] += 1
+            log.info("a sample was refused", extra={"node": node, "why": str(error)})
+            return
+        ahead = sample.at - at
+        believed = abs(ahead) <= CLOCK_SECONDS
+        instant = int((sample.at if believed else at) * 1000)
+        if posted and believed and sample.subjects and self._was_logged(node, instant):
+            self.counts["refused"] += 1
+            return
+        wanted = {NODE, *expected}
+        day = self._series.setdefault(node, NodeSeries())
+        subjects = [
+            subject
+            for subject in sample.subjects
+            if subject.names and subject.job in wanted and self._may_have(day, node, subject.names, instant)
+        ]
+        state = self._state(instant / 1000, subjects)
+        for subject in subjects:
+            if subject.job == NODE:
+                path = self._path_of_node(node, instant / 1000)
+                self._note_jobs(path, node, instant, expected, state)
+            else:
+                path = self.places.log(subject.job)
+            attempt = expected.get(subject.job, 0) if isinstance(expected, Mapping) else 0
+            self._append(path, node, subject, instant, 0.0 if believed else ahead, attempt)
+        for subject in subjects:
+            if subject.job == NODE:
+                names = self._shared.share(subject.names)
+                self.sums.take_node(node, instant / 1000, expected, names, subject.values)
+        if state is not None and self.energy is not None:
+            self.energy.take(node, state)
+        if self._forward is not None and subjects:
+            self._forward(LoggedSample(node, instant, subjects, cluster))
+
+    def _was_logged(self, node: str, instant: int) -> bool:
+        """Return whether an earlier process logged a sample of that node and instant (milliseconds)."""
+        path = self.places.node_log(node, instant / 1000)
+        if path not in self._earlier and path not in self._logs:
+            self._earlier[path] = recent_instants(path)
+        if instant in self._earlier.get(path, ()):
+            return True
+        self._earlier[path] = frozenset()  # what follows is newer
+        return False
+
+    def _may_have(self, day: NodeSeries, node: str, names: Names, instant: int) -> bool:
+        """Return whether a node may have these series; what is above the limit of a day is refused and counted."""
+        if day.admit(self._shared.share(names), instant):
+            return True
+        self.counts["refused"] += 1
+        if not day.is_noted:
+            day.is_noted = True
+            log.warning("a node has too many series: those beyond are left out", extra={"node": node})
+        return False
+
+    def take_power(self, node: str, watts: float, *, at: float) -> None:
+        """Log what the management controller of a node said, and book the energy since it said something last."""
+        instant = int(at * 1000)
+        values = energy_log.controller_row(watts)
+        subject = RawSubject(NODE, tuple(values), struct.pack(f"<{len(values)}d", *values.values()))
+        self._append(self._path_of_node(node, at), node, subject, instant, 0.0)
+        if self.energy is not None:
+            self.energy.take_reading(node, PowerReading(instant / 1000, watts))
+
+    def _state(self, at: float, subjects: Iterable[RawSubject]) -> NodeState | None:
+        """Return what the ledger wants to know of a sample; None if it says nothing about its node."""
+        values = {subject.job: self._energy_values(subject) for subject in subjects}
+        of_node = values.pop(NODE, None)
+        return None if of_node is None else read_state(at, of_node, values)
+
+    def _energy_values(self, subject: RawSubject) -> dict[str, float]:
+        names, of_node = self._shared.share(subject.names), subject.job == NODE
+        columns = self._energy_columns.get((names, of_node))
+        if columns is None:
+            if len(self._energy_columns) > _MOST_NAMES:
+                self._energy_columns = {}
+            columns = self._energy_columns[names, of_node] = energy_columns(names, of_node=of_node)
+        return {names[column]: _DOUBLE.unpack_from(subject.values, column * _DOUBLE.size)[0] for column in columns}
+
+    def mark_gap(self, node: str, jobs: Iterable[int], *, since: float, until: float, why: str) -> None:
+        """Note in the logs of jobs, and of their node, that samples are missing between two instants."""
+        first, last = int(since * 1000), int(until * 1000)
+        paths = [*(self.places.log(job) for job in jobs), self.places.node_log(node, until)]
+        for path in [path for path in paths if path in self._logs or path.exists()]:
+            row_log = self._log(path)
+            row_log.note(last, node, {"since": first, "until": last, "why": why})
+            self._write(path, row_log, node, first)
+
+    def archive_ended(self, look_up: EndedJobs, are_stored: StoredJobs = lambda jobs: jobs) -> list[int]:
+        """Make files of the jobs that are over since the last call at least, so that late samples are in them.
+
+        `are_stored` gets these jobs, and returns those of which the summary is stored; the others keep their log.
+        """
+        logged = self.places.logged_jobs() - self._staying
+        ended = look_up(logged) if logged else {}
+        due = sorted(are_stored(sorted(job for job in ended if job in self._leaving)))
+        self._leaving = set(ended) - set(due)
+        for job in due:
+            self._end(job, ended[job])
+        return due
+
+    def close(self) -> None:
+        """Release all descriptors."""
+        for row_log in self._open.values():
+            row_log.close()
+        self._open.clear()
+
+    def _end(self, job: int, about: ArchivedJob | None) -> None:
+        """Make the file of a job and delete its log; without h5py, or on a full disk, the log stays."""
+        path = self.places.log(job)
+        self._forget(path)
+        try:
+            content = read_log(path.read_bytes())
+            if samples_a_node(content.rows, len(content.nodes)) >= LEAST_SAMPLES:
+                if not hdf5.is_available():
+                    self._staying.add(job)
+                    self.sums.forget(job)
+                    return
+                hdf5.write_job(self.places.archived(job), self.places.temporary, about or ArchivedJob(job), content)
+                self.counts["archived"] += 1
+            path.unlink()
+            self.sums.forget(job)
+        except OSError as error:
+            self._fail(path, error)
+            self._leaving.add(job)
+
+    def _path_of_node(self, node: str, instant: float) -> Path:
+        path = self.places.node_log(node, instant)
+        if self._node_log.get(node) != path:
+            if node in self._node_log:
+                self._forget(self._node_log[node])
+            self._node_log[node] = path
+        return path
+
+    def _note_jobs(self, path: Path, node: str, at: int, expected: ExpectedJobs, state: NodeState | None) -> None:
+        """Note which jobs are on a node, and what they hold, where that changed or the log begins afresh."""
+        row_log = self._log(path)
+        held = {} if state is None else state.jobs
+        notes = [{"jobs": sorted(expected)}, energy_log.note_of(held, with_time=self._energy_rules.split == CPU)]
+        before = [] if row_log.refresh() else self._on_node.get(node, [])
+        for note in notes:
+            if note not in before:
+                row_log.note(at, node, note)
+        self._on_node[node] = notes
+
+    def _append(self, path: Path, node: str, subject: RawSubject, at: int, ahead: float, attempt: int = 0) -> None:
+        if path not in self._logs and subject.job != NODE and self.places.kept(subject.job):
+            self.counts["late"] += 1
+            return
+        if not self._has_room():
+            if path in self._logs:
+                self._logs[path].discard()
+            self._lose(path, node, at, OSError(errno.ENOSPC, "what is left of the disk is the server's"))
+            return
+        row_log = self._log(path)
+        key = path, node
+        if key in self._lost:
+            row_log.note(at, node, {"since": self._lost[key], "until": at, "why": "the disk took nothing"})
+        if ahead and key not in self._ahead:
+            self._ahead.add(key)
+            row_log.note(at, node, {"ahead": round(ahead, 3)})
+        begins = bool(attempt) and self.sums.attempt_of(subject.job, node) != attempt
+        if begins:
+            row_log.note(at, node, {"attempt": attempt})
+        names = self._shared.share(subject.names)
+        row_log.row(at, node, names, subject.values)
+        if not self._write(path, row_log, node, at):
+            return
+        self._lost.pop(key, None)
+        self.counts["rows"] += 1
+        self.counts["values"] += len(names)
+        if begins:
+            self.sums.begin_attempt(subject.job, node, attempt)
+        if subject.job != NODE:
+            self.sums.take(subject.job, node, at / 1000, names, subject.values)
+
+    def _write(self, path: Path, row_log: RowLog, node: str, at: int) -> bool:
+        try:
+            self.counts["bytes"] += row_log.write()
+        except OSError as error:
+            self._open.pop(path, None)
+            self._lose(path, node, at, error)
+            return False
+        self.trouble = ""
+        return True
+
+    def _has_room(self) -> bool:
+        """Return whether there was room within the last second: measurements never take the end of a disk."""
+        now = time.monotonic()
+        if now >= self._room_at:
+            self._room_at = now + _ROOM_SECONDS
+            with contextlib.suppress(OSError):  # the write says what is wrong
+                self._is_full = self.places.room().is_left_to_server
+        return not self._is_full
+
+    def _lose(self, path: Path, node: str, at: int, error: OSError) -> None:
+        self.counts["dropped"] += 1
+        self._lost.setdefault((path, node), at)
+        self._fail(path, error)
+
+    def _fail(self, path: Path, error: OSError) -> None:
+        """Remember why the disk takes nothing; log it once until it takes something again."""
+        if not self.trouble:
+            log.warning("measurements cannot be written", extra={"file": str(path), "why": str(error)})
+        self.trouble = str(error)
+
+    def _log(self, path: Path) -> RowLog:
+        """Return a log; the descriptor of the one that was not used for longest is released if there are many."""
+        row_log = self._logs.get(path)
+        if row_log is None:
+            row_log = self._logs[path] = RowLog(path)
+        self._open[path] = row_log
+        self._open.move_to_end(path)
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return row_log
+
+    def _forget(self, path: Path) -> None:
+        row_log = self._logs.pop(path, None)
+        if row_log is not None:
+            row_log.close()
+        self._open.pop(path, None)
+        self._earlier.pop(path, None)
+        self._lost = {key: since for key, since in self._lost.items() if key[0] != path}
+        self._ahead = {key for key in self._ahead if key[0] != path}
+
+
+def samples_a_node(rows: int, nodes: int) -> int:
+    """Return how many samples each node has on average."""
+    return rows // max(nodes, 1)

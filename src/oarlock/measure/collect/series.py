@@ -1,0 +1,338 @@
+"""Curves of jobs and nodes, read from logs and files: few points, with the least, the mean and the most of each.
+
+Counters are read as rates; where one falls (a reboot, a wrap) that stretch has no value. Where nothing came for more
+than three periods, the curve has a point without values.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from oarlock.measure.collect import hdf5
+from oarlock.measure.collect.hdf5 import Gap, Track, definition_of, typical_period
+from oarlock.measure.collect.places import SamplePlaces, day_of
+from oarlock.measure.collect.rowlog import LogContent, Names, read_log
+from oarlock.measure.metrics import MetricKind, catalogue
+from oarlock.model.errors import BadRequest, NotFound
+from oarlock.node.sources.probe import split
+
+COLMET_PREFIX = "colmet_"
+"""Before the names of what Colmet sent and our catalogue has no name for."""
+
+MOST_POINTS = 500
+MOST_CURVES = 400
+"""Curves in one answer: a job on many nodes, or a metric with many labels, is asked for in parts."""
+
+USUAL_JOB = ("cpu_seconds_total", "memory_anonymous_bytes", "memory_cache_bytes", "read_bytes_total",
+             "written_bytes_total", "gpu_utilization_ratio")  # fmt: skip
+USUAL_NODE = ("cpu_seconds_total", "load_1min", "meminfo_mem_available_bytes")
+_GAP_PERIODS = 3
+_DAY = 86_400
+_FOREVER = 1 << 62
+
+
+class NoSamples(NotFound):
+    """Nothing was measured of what was asked for."""
+
+
+def no_curves(job: int) -> NoSamples:
+    """Return the refusal for a job of which no curve is kept."""
+    return NoSamples(
+        f"There are no curves of job {job}: it was not measured yet, ran too short, or they were deleted.",
+        hint=f"`oarstat -j {job} --usage` shows what it used in all.",
+    )
+
+
+Point = tuple[float, float | None, float | None, float | None]
+"""An instant (epoch seconds), the least, the mean and the most; three times None where a gap begins."""
+
+
+class CurveView(Struct, frozen=True):
+    """One series of one node. `kind` is `gauge` or `rate`; `points` are instant, least, mean, most."""
+
+    metric: str
+    series: str
+    node: str
+    kind: str
+    unit: str
+    points: list[Point]
+
+
+class SeriesView(Struct, frozen=True, kw_only=True):
+    """Curves of a job or a node between two instants (epoch seconds).
+
+    `live`: the job is not over, or its file is not made yet. `thinned`: seconds that a point of a thinned file stands
+    for. `gaps` are stretches in which nothing was kept, and why. `involved_jobs` are the jobs that were on the node;
+    `agent_jobs` says what those of other resource managers are called there (`17@alpha`), by number.
+    """
+
+    job_id: int | None = None
+    node: str | None = None
+    since: float
+    until: float
+    live: bool = True
+    thinned: int | None = None
+    series: list[CurveView]
+    gaps: list[tuple[str, float, float, str]] = []
+    involved_jobs: list[int] = []
+    agent_jobs: dict[int, str] = {}
+
+
+class SeriesRange(NamedTuple):
+    """What is wanted: metrics (none: the usual ones), instants in epoch seconds (None: all there is), points."""
+
+    metrics: Sequence[str] = ()
+    since: float | None = None
+    until: float | None = None
+    points: int = MOST_POINTS
+
+
+def read_job(places: SamplePlaces, job: int, wanted: SeriesRange, *, live: Collection[Path] = ()) -> SeriesView:
+    """Read curves of a job from its log, or from its file once it has one. Logs in `live` need not be checked."""
+    choose = chooser(wanted.metrics or USUAL_JOB, "job", named=bool(wanted.metrics))
+    since, until = span(wanted)
+    log, file = places.log(job), places.kept(job) or places.archived(job)
+    try:
+        content = read_log(log.read_bytes(), _names(choose), verify=log not in live)
+    except FileNotFoundError:
+        return _read_file(file, job, choose, since, until, wanted)
+    tracks = tracks_of(content, since, until)
+    return make_view(tracks, hdf5.gaps(content), wanted, scope="job", job_id=job)
+
+
+def _read_file(
+    file: Path, job: int, choose: Callable[[str], bool], since: int, until: int, wanted: SeriesRange
+) -> SeriesView:
+    try:
+        tracks = hdf5.read_tracks(file, choose, since, until)
+    except FileNotFoundError:
+        raise no_curves(job) from None
+    about = hdf5.read_about(file)
+    gaps = [Gap(*gap) for gap in about.get("gaps", ())]
+    return make_view(tracks, gaps, wanted, scope="job", job_id=job, live=False, thinned=about.get("thinned"))
+
+
+def read_node(places: SamplePlaces, node: str, wanted: SeriesRange, *, now: float) -> SeriesView:
+    """Read curves of a node from its logs; without `since`, those of the last day."""
+    wanted = wanted._replace(since=now - _DAY if wanted.since is None else wanted.since)
+    since, until = span(wanted)
+    choose = chooser(wanted.metrics or USUAL_NODE, "node", named=bool(wanted.metrics))
+    files = node_days(places, node, since, until)
+    if not files:
+        raise NoSamples(
+            f"There are no curves of node {node} from then.",
+            hint="Nodes are measured while jobs run on them; `oarnodes` lists their names.",
+        )
+    tracks: dict[tuple[str, str], Track] = {}
+    gaps: list[Gap] = []
+    jobs: set[int] = set()
+    for path in files:
+        day_tracks, day_gaps, day_jobs = _read_day(path, choose, since, until)
+        gaps += day_gaps
+        jobs.update(day_jobs)
+        for track in day_tracks:
+            tracks[track.series, track.node] = _joined(tracks.get((track.series, track.node)), track)
+    return make_view(list(tracks.values()), gaps, wanted, scope="node", node=node, involved_jobs=sorted(jobs))
+
+
+def node_days(places: SamplePlaces, node: str, since: int, until: int) -> list[Path]:
+    """Return the logs and files of a node that have something between two instants (milliseconds), a path a day."""
+    # A file comes before a log of the same day, of which it was made.
+    days = {day_of(path): path for path in reversed(places.node_files(node))}
+    return [path for day, path in sorted(days.items()) if since < (day + _DAY) * 1000 and day * 1000 <= until]
+
+
+def _read_day(
+    path: Path, choose: Callable[[str], bool], since: int, until: int
+) -> tuple[list[Track], list[Gap], list[int]]:
+    """Read the series, the gaps and the jobs of a node on one day, from its log or its file."""
+    if path.suffix == ".h5":
+        about = hdf5.read_about(path)
+        gaps = [Gap(*gap) for gap in about.get("gaps", ())]
+        return hdf5.read_tracks(path, choose, since, until), gaps, list(about.get("involved_jobs", ()))
+    content = read_log(path.read_bytes(), _names(choose))
+    return tracks_of(content, since, until), hdf5.gaps(content), hdf5.involved_jobs(content, since, until)
+
+
+def _joined(before: Track | None, after: Track) -> Track:
+    if before is None:
+        return after
+    values = [[*left, *right] for left, right in zip(before[2:], after[2:], strict=True)]
+    return Track(before.series, before.node, *values)  # type: ignore[arg-type]
+
+
+def chooser(metrics: Iterable[str], scope: str, *, named: bool) -> Callable[[str], bool]:
+    """Return whether a series is one of the metrics, which may have labels; refuse `named` ones that do not exist."""
+    wanted = frozenset(metrics)
+    names = [name for kind, name in catalogue() if kind == scope]
+    unknown = [metric for metric in wanted if split(metric)[0] not in names and not metric.startswith(COLMET_PREFIX)]
+    if unknown and named:
+        alike = get_close_matches(unknown[0], names, n=1)
+        raise BadRequest(
+            f"There is no metric `{unknown[0][:80]}` of a {scope}.",
+            hint=f"Did you mean `{alike[0]}`?" if alike else "docs/reference/metrics.md lists them.",
+        )
+    return lambda series: series in wanted or split(series)[0] in wanted
+
+
+def usual_metrics(scope: str) -> tuple[str, ...]:
+    """Return the metrics that are drawn if none is named."""
+    return USUAL_NODE if scope == "node" else USUAL_JOB
+
+
+def _names(choose: Callable[[str], bool]) -> Callable[[Names], Names]:
+    return lambda names: tuple(name for name in names if choose(name))
+
+
+def span(wanted: SeriesRange) -> tuple[int, int]:
+    """Return the first and the last millisecond."""
+    since = 0 if wanted.since is None else int(wanted.since * 1000)
+    until = _FOREVER if wanted.until is None else int(wanted.until * 1000)
+    if since >= until:
+        raise BadRequest(f"From {wanted.since:g} to {wanted.until:g} is no stretch of time.", hint="Swap the two.")
+    return since, until
+
+
+def tracks_of(content: LogContent, since: int = 0, until: int = _FOREVER) -> list[Track]:
+    """Return the series of a log, each by node, between two instants (milliseconds). What is not finite is left out."""
+    values: dict[tuple[str, int], tuple[list[int], list[float]]] = {}
+    for group in content.groups.values():
+        for place, series in enumerate(group.names):
+            column = group.column(place)
+            for at, node, value in zip(group.times, group.nodes, column, strict=True):
+                if since <= at <= until and value - value == 0:
+                    track = values.get((series, node))
+                    if track is None:
+                        track = values[series, node] = ([], [])
+                    track[0].append(at)
+                    track[1].append(value)
+    return [
+        Track(series, content.nodes[node], times, numbers, numbers, numbers)
+        for (series, node), (times, numbers) in sorted(values.items())
+    ]
+
+
+def make_view(
+    tracks: Sequence[Track],
+    gaps: Iterable[Gap],
+    wanted: SeriesRange,
+    *,
+    scope: str,
+    job_id: int | None = None,
+    node: str | None = None,
+    live: bool = True,
+    thinned: int | None = None,
+    involved_jobs: list[int] | None = None,
+    are_rates: bool = False,
+) -> SeriesView:
+    """Draw tracks; `are_rates`: those of counters are rates already."""
+    if len(tracks) > MOST_CURVES:
+        raise BadRequest(
+            f"That would be {len(tracks)} curves; at most {MOST_CURVES} are drawn at once.",
+            hint="Name fewer metrics, or download all samples.",
+        )
+    first = min((track.times[0] for track in tracks), default=0) if wanted.since is None else int(wanted.since * 1000)
+    last = max((track.times[-1] for track in tracks), default=0) if wanted.until is None else int(wanted.until * 1000)
+    return SeriesView(
+        job_id=job_id,
+        node=node,
+        since=first / 1000,
+        until=last / 1000,
+        live=live,
+        thinned=thinned,
+        series=[_curve(track, scope, first, last, wanted.points, is_rate=are_rates) for track in tracks],
+        gaps=[
+            (gap.node, gap.since / 1000, gap.until / 1000, gap.why)
+            for gap in gaps
+            if gap.until >= first and gap.since <= last
+        ],
+        involved_jobs=involved_jobs or [],
+    )
+
+
+def _curve(track: Track, scope: str, since: int, until: int, points: int, *, is_rate: bool) -> CurveView:
+    metric = definition_of(track.series, scope)
+    name = split(track.series)[0]
+    counts = metric.kind is MetricKind.COUNTER if metric else name.endswith("_total")
+    unit = metric.unit if metric else ""
+    drawn = draw(track, counts=counts and not is_rate, since=since, until=until, points=min(points, MOST_POINTS))
+    kind, unit = ("rate", f"{unit}/s") if counts else ("gauge", unit)
+    return CurveView(name, track.series, track.node, kind, unit, drawn)
+
+
+class _Item(NamedTuple):
+    """A value to draw, and whether a gap lies before it. Milliseconds."""
+
+    at: int
+    least: float
+    mean: float
+    most: float
+    after_gap: bool
+
+
+def draw(track: Track, *, counts: bool, since: int, until: int, points: int) -> list[Point]:
+    """Reduce a track to at most `points` points between two instants (milliseconds)."""
+    limit = _GAP_PERIODS * typical_period(track.times)
+    items = list(_rates(track, limit) if counts else _gauges(track, limit))
+    gaps = sum(item.after_gap for item in items)
+    if len(items) + gaps <= points:
+        return _single_points(items)
+    return _joined_points(items, since, max(1, -(-(until - since + 1) // points)))
+
+
+def _gauges(track: Track, limit: float) -> Iterator[_Item]:
+    before: int | None = None
+    for at, least, mean, most in zip(track.times, track.least, track.mean, track.most, strict=True):
+        yield _Item(at, least, mean, most, before is not None and at - before > limit)
+        before = at
+
+
+def _rates(track: Track, limit: float) -> Iterator[_Item]:
+    """Yield the rate of a counter at the end of each stretch; of thinned ones the last value is the most."""
+    broken = False
+    for (before, low), (at, high) in pairwise(zip(track.times, track.most, strict=True)):
+        if at - before > limit:
+            broken = True
+        elif at > before and high >= low:
+            rate = (high - low) * 1000 / (at - before)
+            yield _Item(at, rate, rate, rate, broken)
+            broken = False
+
+
+def _single_points(items: Iterable[_Item]) -> list[Point]:
+    drawn: list[Point] = []
+    for at, least, mean, most, after_gap in items:
+        if after_gap and drawn:
+            drawn.append(_hole(drawn[-1][0], at / 1000))
+        drawn.append((at / 1000, least, mean, most))
+    return drawn
+
+
+def _hole(before: float, after: float) -> Point:
+    return (round((before + after) / 2, 3), None, None, None)
+
+
+def _joined_points(items: Iterable[_Item], since: int, width: int) -> list[Point]:
+    """Join the values of each stretch of `width` milliseconds into one point, at the instant of its last value."""
+    drawn: list[Point] = []
+    stretch, count, total = -1, 0, 0.0
+    at, low, high = 0, 0.0, 0.0
+    previous = -1
+    for item in items:
+        place = (item.at - since) // width
+        if place != stretch:
+            if count:
+                drawn.append((at / 1000, low, total / count, high))
+                previous = stretch
+            if item.after_gap and place > previous + 1 and drawn:
+                drawn.append(_hole(at / 1000, item.at / 1000))
+            stretch, count, total, low, high = place, 0, 0.0, item.least, item.most
+        at, count, total = item.at, count + 1, total + item.mean
+        low, high = min(low, item.least), max(high, item.most)
+    if count:
+        drawn.append((at / 1000, low, total / count, high))
+    return drawn

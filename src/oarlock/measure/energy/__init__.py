@@ -1,0 +1,1 @@
+"""Energy: the meters of nodes, and whose it was; everything adds up to the meter, exactly."""

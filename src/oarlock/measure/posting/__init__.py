@@ -1,0 +1,1 @@
+"""What agents and pushers of other clusters send over HTTPS: samples and scripts, both ends of the way."""

@@ -1,0 +1,1 @@
+"""An engine that others keep (Prometheus, VictoriaMetrics, Mimir): series are written there, and read back."""

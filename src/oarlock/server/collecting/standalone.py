@@ -1,0 +1,131 @@
+"""`oarlock collect`: a collector alone, for clusters that OAR or Slurm runs. It has no jobs and no nodes of its own.
+
+It is a server with few verbs: for samples, scripts, curves, files, energy, `/metrics` and tokens.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar, cast
+
+from oarlock.config import Config
+from oarlock.measure.batch import OwnerLookup
+from oarlock.measure.colmet.intake import ColmetIntake, ColmetOptions
+from oarlock.measure.live import LiveUsage
+from oarlock.measure.posting.receive import AgentReceiver
+from oarlock.server import logs
+from oarlock.server.clock import RealClock
+from oarlock.server.collecting.bookkeeping import make_collector
+from oarlock.server.http.listen import serve_http
+from oarlock.server.http.reader_pool import ReaderPool
+from oarlock.server.reserves import raise_limit
+from oarlock.server.serve import open_instance
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.web.core import ServerInterface
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+VERBS = frozenset({
+    "version", "tokens.add", "tokens.list", "tokens.revoke", "samples.add", "agents.jobs", "jobs.series",
+    "jobs.samples", "nodes.series", "energy.show", "metrics", "prometheus.targets", "scripts.add", "scripts.put",
+    "jobs.script", "audit.list",
+})  # fmt: skip
+"""What a collector alone can be asked."""
+
+
+class CollectCore:
+    """What the verbs of a collector need: the database, the clock, and what measures."""
+
+    def __init__(self, state_dir: Path, config: Config, database: Database) -> None:
+        self.state_dir, self.config, self.database, self.clock = state_dir, config, database, RealClock()
+        self.stopping = asyncio.Event()
+        self.live = LiveUsage(config.sample_period, config.cluster_name)
+        self.collector = make_collector(
+            state_dir / "samples", config, database, lambda node: self.live.decoder(node).tables_frame()
+        )
+        self.agents = AgentReceiver(self)
+        self._readers = ReaderPool()
+        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-own")
+
+    async def write(self, change: Callable[[Tx], T]) -> T:
+        """Run a change in the writer's next transaction."""
+        return await asyncio.wrap_future(self.database.submit(change))
+
+    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
+        """Run a query in a thread: for a user among those of all users, without one at once."""
+
+        def ask() -> T:
+            with self.database.read() as tx:
+                return question(tx)
+
+        if user is None:
+            return await asyncio.get_running_loop().run_in_executor(self._own_threads, ask)
+        return await self._readers.run(user, ask, key)
+
+    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
+        """Run a query with a condition that a user wrote, in a guarded transaction."""
+
+        def ask() -> T:
+            with self.database.ask() as tx:
+                return question(tx)
+
+        return await self._readers.run(user, ask, key)
+
+    async def compute(self, work: Callable[[], T], *, user: str) -> T:
+        """Run a long computation of a user in a thread."""
+        return await self._readers.run(user, work)
+
+    async def close(self) -> None:
+        """End the collector's process and the threads."""
+        await self.agents.close()
+        await self.collector.close()
+        await asyncio.to_thread(self._readers.close)
+        self._own_threads.shutdown(cancel_futures=True)
+
+
+def collect(
+    state_dir: Path, config: Config, colmet: ColmetOptions | None = None, look_up: OwnerLookup | None = None
+) -> None:
+    """Collect until SIGTERM or SIGINT; from Colmet's nodes as well, whose jobs `look_up` knows the owners of."""
+    raise_limit()
+    filters = logs.install_filters()
+    with open_instance(state_dir, config, announce=True) as database:
+        asyncio.run(_collect(CollectCore(state_dir, config, database), colmet, look_up))
+    for repeat_filter in filters:
+        repeat_filter.flush(final=True)
+
+
+async def _collect(core: CollectCore, colmet: ColmetOptions | None, look_up: OwnerLookup | None) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, core.stopping.set)
+    core.collector.begin()
+    await core.agents.begin()
+    intake = ColmetIntake(core, core.config.cluster_name, colmet, look_up) if colmet else None
+    log.info("collecting", extra={"state": str(core.state_dir), "pid": os.getpid()})
+    # The verbs above use no more of a server than this core has: a test asks each of them.
+    serving = asyncio.create_task(serve_http(cast(ServerInterface, core), VERBS))
+    stopping = asyncio.create_task(core.stopping.wait())
+    try:
+        if intake:
+            intake.begin()
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        if intake:
+            await intake.close()
+        stopping.cancel()
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        await core.close()
+    log.info("stopped")

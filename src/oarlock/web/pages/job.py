@@ -1,0 +1,183 @@
+"""The page of a job: state and progress, why it waits or what was found, what it asked for and used, curves."""
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+
+from oarlock.measure.collect.series import SeriesView
+from oarlock.model.errors import BadRequest, OarlockError
+from oarlock.model.job import FINAL, JobState, describe_exit
+from oarlock.web.pages.formats import rough, size
+from oarlock.web.pages.plots import OF_JOBS, plots_of
+from oarlock.web.pages.registry import page
+from oarlock.web.pages.view import Answer, Data, Live, Rendered, View
+from oarlock.web.verbs.reports import JobReportView
+from oarlock.web.verbs.usage import UsageView
+from oarlock.web.views import JobView
+
+_POINTS = 240
+_CURVE_SECONDS = 2.0
+_BEFORE = 4
+_RECENT = 5000  # among so many jobs of the user
+_MEMBERS = 50
+_SECRET = re.compile(r"(?i)\b((?:[\w-]*(?:password|passwd|secret|token|api[_-]?key))\s*[= ]\s*)(\S+)")
+
+
+@page("/jobs/{id}")
+async def job(view: View) -> Answer:
+    """Show a job."""
+    return view.page("job.html", **await _values(view))
+
+
+@page("/live/jobs/{id}")
+async def live_job(view: View) -> Answer:
+    """Send the head and the facts of a job anew when something changed."""
+    number = _number(view)
+    await view.ask("jobs.show", id=number)
+
+    async def parts() -> dict[str, Rendered]:
+        state = await _state(view)
+        return {"job": view.page("job_state.html", **state), "why": view.page("job_why.html", **state)}
+
+    return Live(("job", number, view.user), parts)
+
+
+@page("/jobs/{id}/plots.json")
+async def plots(view: View) -> Answer:
+    """Send the curves for the script that draws them."""
+    shown: JobView = await view.ask("jobs.show", id=_number(view))
+    return Data(msgspec.json.encode(await _plots(view, shown)))
+
+
+def _number(view: View) -> int:
+    text = view.parts["id"]
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise BadRequest(f"`{text[:40]}` is not the number of a job.", hint="The list of jobs leads to each.")
+    return int(text)
+
+
+async def _state(view: View) -> dict[str, Any]:
+    shown: JobView = await view.ask("jobs.show", id=_number(view))
+    waits = shown.state not in FINAL and not shown.start
+    return {
+        "job": shown,
+        "why": await view.ask_if_allowed("jobs.why", id=shown.id) if waits else None,
+        "instants": _instants(shown, view.now),
+        "is_over": shown.state in FINAL,
+        "ending": _ending(shown),
+        "may_act": _may_act(view, shown),
+        "results": {name: view.query.get(name, "")[:200] for name in ("done", "refused")},
+    }
+
+
+async def _values(view: View) -> dict[str, Any]:
+    state = await _state(view)
+    shown: JobView = state["job"]
+    return {
+        **state,
+        "report": await _report(view, shown.id),
+        "happened": await _happened(view, shown),
+        "usage": await view.ask("jobs.usage", id=shown.id),
+        "plots": await _plots(view, shown),
+        "before": await _before(view, shown),
+        "members": await _members(view, shown),
+        "line": _masked(shown.initial_request or shown.command),
+        "command": _masked(shown.command),
+        "asked": shown.wanted_resources.replace('"', "").replace("-l ", ""),
+        "has_curves": shown.start > 0,
+    }
+
+
+async def _report(view: View, number: int) -> JobReportView | None:
+    report: JobReportView | None = await view.ask_if_allowed("jobs.report", id=number)
+    return report
+
+
+async def _plots(view: View, shown: JobView) -> list[Any]:
+    """Return the plots; none where nothing was measured, it is somebody else's job, or the collector is slow."""
+    if not shown.start:
+        return []
+    try:
+        async with asyncio.timeout(_CURVE_SECONDS):
+            series: SeriesView = await view.ask("jobs.series", id=shown.id, points=_POINTS)
+    except (OarlockError, TimeoutError):
+        return []
+    usage: UsageView = await view.ask("jobs.usage", id=shown.id)
+    limits: dict[str, tuple[float, str]] = {}
+    if usage.cpus:
+        limits["cpu"] = float(usage.cpus), f"{usage.cpus} asked"
+    if usage.memory_limit_bytes:
+        limits["memory"] = float(usage.memory_limit_bytes), f"{size(usage.memory_limit_bytes)} asked"
+    return plots_of(OF_JOBS, series, limits)
+
+
+async def _happened(view: View, shown: JobView) -> list[tuple[int, str, str]]:
+    """Return states and events, the newest first: when, a word, and what there is to say of it."""
+    story = (await view.ask("jobs.story", id=shown.id)).story
+    lines = [(part.start, str(part.state), rough(part.stop - part.start) if part.stop else "") for part in story]
+    for event in shown.events:
+        hosts = f" ({', '.join(event.hosts)})" if event.hosts else ""
+        lines.append((event.at, event.type, event.description + hosts))
+    return sorted(lines, key=lambda line: line[0])[::-1]
+
+
+async def _before(view: View, shown: JobView) -> list[Any]:
+    """Return runs of the same name by the same user, the last ones before this."""
+    if not shown.name:
+        return []
+    listed = await view.ask(
+        "jobs.list",
+        user=shown.owner,
+        name=shown.name,
+        states=list(FINAL),
+        order="-id",
+        limit=_BEFORE,
+        after=shown.id,
+        recent=_RECENT,
+    )
+    used = {row.job_id: row for row in (await view.ask("jobs.efficiency", ids=[row.id for row in listed.jobs])).jobs} \
+        if listed.jobs else {}  # fmt: skip
+    return [(row, used.get(row.id)) for row in listed.jobs]
+
+
+async def _members(view: View, shown: JobView) -> list[Any]:
+    """Return the members of the job's array, if it is one of several."""
+    listed = await view.ask("jobs.list", array=shown.array_id, limit=_MEMBERS)
+    return list(listed.jobs) if len(listed.jobs) > 1 else []
+
+
+def _instants(shown: JobView, now: int) -> list[tuple[str, int | None, str, bool]]:
+    """Return the four instants of a job: a word, when, what to say of it, and whether it has come."""
+    start, over = shown.start, shown.state in FINAL
+    latest = shown.stop or (start + (shown.walltime or 0) if start else None)
+    wait = (start or (shown.stop if over else now)) - shown.submitted
+    return [
+        ("Submitted", shown.submitted, "", True),
+        ("Waited" if start or over else "Waits", None, str(wait), bool(start or over)),
+        ("Started" if start else "Starts", start or shown.scheduled, "" if start else "≈", bool(start)),
+        ("Ended" if over else "Ends", latest, "" if over else "≤", over),
+    ]
+
+
+def _ending(shown: JobView) -> str:
+    if shown.state not in FINAL or shown.exit_code is None:
+        return ""
+    return describe_exit(shown.exit_code)
+
+
+def _may_act(view: View, shown: JobView) -> dict[str, bool]:
+    """Return what this caller can do with the job now; whether it may is decided when it does."""
+    own = view.secret is not None and view.caller is not None and (view.caller.admin or shown.owner == view.user)
+    state = shown.state
+    return {
+        "delete": own and state not in FINAL,
+        "hold": own and state == JobState.WAITING,
+        "resume": own and state in {JobState.HOLD, JobState.SUSPENDED},
+    }
+
+
+def _masked(text: str | None) -> str | None:
+    """Hide what looks like a password or a token in a command line."""
+    return None if text is None else _SECRET.sub(r"\1●●●", text)

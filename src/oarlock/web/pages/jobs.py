@@ -1,0 +1,134 @@
+"""The list of jobs: filters and order in the address, actions on many."""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from oarlock.model.errors import BadRequest
+from oarlock.model.job import FINAL, JobState
+from oarlock.web.pages.registry import action, page
+from oarlock.web.pages.view import Answer, Data, Redirect, View
+from oarlock.web.verbs.job_actions import JobActionView
+from oarlock.web.views import JobLine
+
+ROWS, MOST_ROWS = 50, 1000
+FILTERS = ("user", "project", "queue", "name", "node")
+SHOWN = ("live", "running", "waiting", "over", "all")
+"""Which states a list shows, in the portal's words."""
+
+ACTIONS = {"delete": "jobs.delete", "hold": "jobs.hold", "resume": "jobs.resume"}
+_COLUMNS = (
+    "Job_Id", "name", "owner", "project", "queue", "state", "submissionTime", "startTime", "stopTime", "walltime",
+    "exit_code", "types",
+)  # fmt: skip
+
+
+def states_of(shown: str) -> list[JobState] | None:
+    """Return the states that a word stands for; None: those that are not over."""
+    match shown:
+        case "running":
+            return [state for state in JobState if state not in FINAL and state not in _BEFORE]
+        case "waiting":
+            return list(_BEFORE)
+        case "over":
+            return list(FINAL)
+        case "all":
+            return list(JobState)
+        case _:
+            return None
+
+
+_BEFORE = (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION)
+
+
+@page("/jobs", nav="Jobs", place=30)
+async def jobs(view: View) -> Answer:
+    """Show a page of the list."""
+    rows, following = await _rows(view, view.number("limit", ROWS, most=MOST_ROWS))
+    efficiency = await view.ask("jobs.efficiency", ids=[row.id for row in rows]) if rows else None
+    chosen = {name: view.query.get(name, "") for name in FILTERS}
+    return view.page(
+        "jobs.html",
+        rows=rows,
+        efficiency={row.job_id: row for row in efficiency.jobs} if efficiency else {},
+        next=following,
+        shown=_shown(view),
+        order=view.query.get("order", "-id"),
+        chosen=chosen,
+        queues=(await view.ask("queues.list")).queues,
+        query={name: value for name, value in view.query.items() if name not in {"after", "lang"}},
+        results=_results(view),
+        may_act=view.caller is not None and view.secret is not None,
+    )
+
+
+async def _rows(view: View, limit: int) -> tuple[list[JobLine], int | None]:
+    answer = await view.ask(
+        "jobs.list",
+        limit=limit,
+        order=view.query.get("order", "-id"),
+        after=view.query.get("after"),
+        states=states_of(_shown(view)),
+        **{name: view.query.get(name) for name in FILTERS},
+        where=view.query.get("where"),
+        array=view.query.get("array"),
+    )
+    return answer.jobs, answer.next
+
+
+def _shown(view: View) -> str:
+    wished = view.query.get("show", "")
+    return wished if wished in SHOWN else "all" if view.query.get("array") else "live"
+
+
+@page("/jobs.csv")
+async def download(view: View) -> Answer:
+    """Send the list as a table for a spreadsheet."""
+    rows, _ = await _rows(view, MOST_ROWS)
+    text = io.StringIO()
+    lines = csv.writer(text)
+    lines.writerow(_COLUMNS)
+    for row in rows:
+        lines.writerow([_harmless(value) for value in _values(row)])
+    return Data(text.getvalue().encode(), "text/csv; charset=utf-8", "jobs.csv")
+
+
+def _values(row: JobLine) -> list[Any]:
+    return [
+        row.id, row.name or "", row.owner, row.project, row.queue, row.state, row.submitted, row.start, row.stop,
+        row.walltime, row.exit_code, " ".join(row.types),
+    ]  # fmt: skip
+
+
+def _harmless(value: Any) -> Any:
+    """Return a text that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in set("=+-@\t\r") else value
+
+
+@action("/jobs/act")
+async def act(view: View) -> Answer:
+    """Delete, hold or resume the jobs that were chosen."""
+    verb = ACTIONS.get(view.field("do"))
+    ids = view.form.get("id", [])
+    if verb is None:
+        raise BadRequest("There is no such action.", hint=f"Actions: {', '.join(ACTIONS)}.")
+    if not ids:
+        raise BadRequest("No job was chosen.", hint="Tick some in the list.")
+    done: list[JobActionView] = (await view.change(verb, ids=ids)).jobs
+    refused = [answer for answer in done if not answer.done]
+    outcome = {"done": len(done) - len(refused)} | ({"refused": refused[0].says[:200]} if refused else {})
+    return Redirect(_back(view.field("back"), outcome))
+
+
+def _back(path: str, outcome: Mapping[str, object]) -> str:
+    """Return the address to go back to: a page of the list or of a job, never another site."""
+    place, _, query = path.partition("?")
+    plain = place == "/jobs" or (place.startswith("/jobs/") and place.removeprefix("/jobs/").isdigit())
+    kept = query if plain and query.isascii() and query.isprintable() else ""
+    return f"{place if plain else '/jobs'}?{'&'.join(part for part in (kept, urlencode(outcome)) if part)}"
+
+
+def _results(view: View) -> dict[str, str]:
+    return {name: view.query.get(name, "")[:200] for name in ("done", "refused")}

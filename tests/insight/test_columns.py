@@ -1,0 +1,25 @@
+"""Columns over days."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from oarlock.insight.drawing.columns import DayColumn, draw_columns, round_top
+
+
+@pytest.mark.parametrize(("highest", "top"), [(0, 0), (0.03, 0.05), (1, 1), (7, 10), (11, 20), (24, 25), (43, 50)])
+def test_the_axis_ends_at_a_round_number(highest: float, top: float):
+    assert round_top(highest) == pytest.approx(top)
+
+
+def test_the_used_part_stands_in_the_held_one_and_says_so():
+    drawn = ET.fromstring(draw_columns([DayColumn("<1>", 50, 25, "half & half")], unit="h", label="use"))
+    [day] = [group for group in drawn.iter("g") if group.get("class") == "day"]
+    held, used = (float(part.get("height")) for part in day.iter("rect"))
+    assert held == 2 * used > 0
+    assert day.find("title").text == "half & half"
+    assert [text.text for text in drawn.iter("text")][-1] == "<1>"
+
+
+def test_no_days_are_an_empty_chart():
+    assert list(ET.fromstring(draw_columns([], unit="h", label="x")).iter("g")) == []

@@ -1,0 +1,77 @@
+"""The Gantt chart: bars, pieces of a job, narrow jobs together, nothing of a user's as markup."""
+
+import re
+import xml.etree.ElementTree as ET
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.insight.drawing.gantt import GanttJob, GanttNode, GanttSpan, GanttView, draw_gantt, round_instants
+
+NODES = [GanttNode("n1", [1, 2, 3, 4]), GanttNode("n2", [5, 6, 7, 8])]
+
+
+def _job(number: int, start: int, stop: int, resources: list[int], **more: object) -> GanttJob:
+    return GanttJob(number, start, stop, resources, **{"phase": "running", "title": f"job {number}"} | more)
+
+
+def _draw(jobs: list[GanttJob], spans: list[GanttSpan] = (), **more: object) -> ET.Element:
+    view = GanttView(
+        **{"window": (0, 3600), "now": 1800, "instants": [(0, "0:00")], "now_text": "0:30", "label": "x"} | more
+    )
+    return ET.fromstring(draw_gantt(NODES, jobs, spans, view))
+
+
+def _bars(chart: ET.Element) -> list[str]:
+    return [group.get("data-job") for group in chart.iter("g") if "g-bar" in group.get("class", "")]
+
+
+def test_a_job_has_a_piece_for_each_run_of_neighbouring_cores():
+    chart = _draw([_job(1, 0, 1800, [1, 2, 4, 5])])
+    [tint] = [group for group in chart.iter("g") if group.get("class") == "g-tint"]
+    heights = [(float(piece.get("y")), float(piece.get("height"))) for piece in tint]
+    assert heights == [(0.0, 8.5), (12.8, 4.2), (19.0, 4.2)], "cores 1 and 2; 4; 5 on the next node"
+    assert {piece.get("width") for piece in tint} == {"567.5"}
+
+
+def test_narrow_jobs_side_by_side_are_one_bar_that_counts_them():
+    jobs = [_job(number, number * 4, number * 4 + 3, [1]) for number in range(100)]
+    chart = _draw([*jobs, _job(900, 2000, 2003, [1]), _job(901, 0, 3600, [2])])
+    [many] = [group for group in chart.iter("g") if group.get("class") == "g-many"]
+    assert many.find("title").text == "100 short jobs, 0 to 99"
+    assert _bars(chart) == ["901", "900"]
+
+
+def test_a_narrow_bar_has_no_edge_and_a_wide_one_has_its_number():
+    chart = _draw([_job(1, 0, 12, [1, 2, 3, 4]), _job(2, 1000, 3000, [5, 6, 7, 8])])
+    assert len([path for path in chart.iter("path") if path.get("class") == "g-edge"]) == 1
+    assert [text.text for text in chart.iter("text") if text.get("class") == "g-number"] == ["2"]
+
+
+def test_the_now_line_is_drawn_only_where_now_is():
+    assert "g-now" in {path.get("class") for path in _draw([]).iter("path")}
+    assert "g-now" not in {path.get("class") for path in _draw([], now=3600).iter("path")}
+
+
+def test_times_in_which_nodes_were_away_cover_their_rows():
+    chart = _draw([], [GanttSpan(0, 900, [5, 6, 7, 8], "suspected", "Suspected")])
+    [span] = [group for group in chart.iter("g") if "g-span" in group.get("class", "")]
+    assert [(piece.get("y"), piece.get("height")) for piece in span.iter("rect")] == [("19.0", "17.0")]
+
+
+@given(st.text(max_size=30))
+def test_no_name_becomes_markup(name: str):
+    name = re.sub("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|[\ud800-\udfff]", "", name)
+    node = GanttNode(name or "n", [1], link=f"/gantt?open={name}")
+    view = GanttView((0, 60), 30, [(0, name)], name, name, link=lambda number: f"/jobs/{number}?{name}")
+    drawn = draw_gantt([node], [_job(1, 0, 60, [1], title=name, marks=name)], [], view)
+    chart = ET.fromstring(drawn)
+    assert chart.get("aria-label").split() == name.split()
+    assert {element.tag for element in chart.iter()} <= {"svg", "g", "a", "rect", "path", "text", "title"}
+
+
+@given(st.integers(0, 2**32), st.integers(600, 90 * 86_400), st.integers(-12, 14))
+def test_round_instants_lie_in_the_window_and_are_not_too_many(since: int, length: int, zone: int):
+    instants = round_instants((since, since + length), zone * 3600)
+    assert len(instants) <= 11
+    assert all(since <= at < since + length for at in instants)

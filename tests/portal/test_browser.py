@@ -1,0 +1,122 @@
+"""Every page in a real browser: drawn without a complaint, nothing from elsewhere, readable by everybody."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.portal.browsing import Visitor, signed_in
+from tests.portal.chromium import NARROW, WIDE, BrowserThread, in_browser, window
+from tests.portal.pages import PAGES
+from tests.portal.site import OWNER, made_up_site
+from tests.web.nodeless_server import Running
+
+pytestmark = [
+    pytest.mark.component("chromium"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[BrowserThread]:
+    started = BrowserThread()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def site(sqlite_of_module) -> Iterator[Running]:
+    with made_up_site(sqlite_of_module) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def visitor(site: Running) -> Visitor:
+    return signed_in(site, OWNER)
+
+
+LOOKS = (("light", WIDE), ("dark", WIDE), ("light", NARROW))
+
+
+@in_browser
+def test_every_page_is_drawn_without_a_complaint(browser, site, visitor):
+    """Light, dark and narrow in turn: each page is seen once, each look on some of them."""
+    found = {}
+    for place, (scheme, width) in enumerate(LOOKS):
+        with window(browser, site.port, visitor.cookies, width=width, scheme=scheme) as opened:
+            for path in PAGES[place :: len(LOOKS)]:
+                opened.open(path)
+                found[path] = (opened.complaints[:], opened.elsewhere[:], opened.sideways(), opened.faults())
+    assert found == {path: ([], [], 0, []) for path in PAGES}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("path", PAGES)
+@in_browser
+def test_every_page_in_every_look(browser, site, visitor, path, scheme, width):
+    with window(browser, site.port, visitor.cookies, width=width, scheme=scheme) as opened:
+        opened.open(path)
+        assert (opened.complaints, opened.elsewhere, opened.sideways(), opened.faults()) == ([], [], 0, [])
+
+
+@in_browser
+def test_slash_goes_to_the_search_and_a_question_mark_lists_keys(browser, site, visitor):
+    with window(browser, site.port, visitor.cookies) as opened:
+        page = opened.open("/me")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "search"
+        page.keyboard.press("Escape")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("?")
+        assert page.locator("#keys").is_visible()
+
+
+@in_browser
+def test_the_overview_follows_what_happens_without_a_reload(browser, site, visitor):
+    with window(browser, site.port, visitor.cookies) as opened:
+        page = opened.open("/")
+        page.wait_for_selector(".live.on")
+        before = page.locator("[data-live-part=site] .big b").first.inner_text()
+        numbers = "SELECT resource_id FROM resources WHERE network_address = 'node-04'"
+        site.core.database.write(
+            lambda tx: tx.exec_driver_sql(f"UPDATE resources SET state = 'Suspected' WHERE resource_id IN ({numbers})")
+        )
+        site.core.changes += 1
+        page.wait_for_selector('a.node[href="/nodes/node-04"] .node-state:text("suspected")')
+        assert page.locator("[data-live-part=site] .big b").first.inner_text() == before
+        assert opened.complaints == []
+
+
+@in_browser
+def test_the_gantt_is_walked_by_keys_and_tells_of_each_job(browser, site, visitor):
+    with window(browser, site.port, visitor.cookies) as opened:
+        page = opened.open("/gantt")
+        page.keyboard.press("]")
+        job = page.evaluate("document.activeElement.dataset.job")
+        assert job
+        page.wait_for_function(f"document.querySelector('[data-about]').textContent.includes('job {job}')")
+        since = int(page.get_attribute("svg.gantt[data-since]", "data-since"))
+        with page.expect_navigation():
+            page.keyboard.press("+")
+        assert page.get_attribute("svg.gantt[data-since]", "data-since") == str(since + 6 * 3600 // 4)
+        page.keyboard.press("]")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        assert "/jobs/" in page.url
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("since=5&until=5", "A chart shows from 0:10:00"),
+        ("since=-1", "`since` must be a whole number"),
+        ("zone=../../etc/passwd", "is not a time zone"),
+        ("where=nothing+%3D+", "nothing"),
+        ("span=99999999999", "`span` must be a whole number"),
+    ],
+)
+def test_a_gantt_that_cannot_be_is_answered_with_a_sentence(site, visitor, query, sentence):
+    seen = visitor.get(f"/gantt?{query}")
+    assert (seen.status, sentence in seen.text) == (400, True)

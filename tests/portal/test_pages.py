@@ -1,0 +1,248 @@
+"""What pages show and do, read as text: lists, a job, nodes, search, actions; and what bad input gets."""
+
+import os
+import re
+from collections.abc import Iterator
+from html import unescape
+
+import pytest
+
+from tests.portal.browsing import Seen, Visitor, forms, signed_in
+from tests.portal.pages import PAGES
+from tests.portal.site import NODES, OWNER, made_up_site
+from tests.web.nodeless_server import Running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+@pytest.fixture(scope="module")
+def site(sqlite_of_module) -> Iterator[Running]:
+    with made_up_site(sqlite_of_module) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def visitor(site: Running) -> Visitor:
+    return signed_in(site, OWNER)
+
+
+def _ids(seen: Seen) -> list[int]:
+    return [int(number) for number in re.findall(r'<td><a href="/jobs/(\d+)">', seen.text)]
+
+
+def test_every_page_has_the_headers_that_forbid_the_rest(visitor):
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    for path in [*PAGES, "/sign-in", "/no-such-page", "/assets/nothing.js"]:
+        headers = visitor.get(path).headers
+        found = [headers[name] for name in ("content-security-policy", "x-content-type-options", "referrer-policy")]
+        assert found == [policy, "nosniff", "no-referrer"], path
+
+
+def test_no_page_has_a_style_attribute_or_a_script_in_it(visitor):
+    for path in PAGES:
+        text = visitor.get(path).text
+        assert re.findall(r'\sstyle="|<script(?![^>]*src=)|\son\w+="', text) == [], path
+
+
+def test_a_page_is_small_and_its_files_are_cached_for_ever(visitor):
+    first = visitor.get("/", Accept_Encoding="identity")
+    files = re.findall(r'(?:href|src)="(/assets/[^"]+)"', first.text)
+    assert len(files) == 3
+    for path in files:
+        asset = visitor.get(path)
+        assert (asset.status, asset.headers["cache-control"]) == (200, "public, max-age=31536000, immutable"), path
+    assert sum(len(visitor.get(path).text) for path in files) < 60_000
+
+
+def test_the_overview_counts_what_oarnodes_counts(site, visitor):
+    listed = site.client_of(OWNER).get("/resources").body
+    alive = sum(row["state"] == "Alive" for row in listed["resources"])
+    shown = site.client_of(OWNER).get("/overview").body
+    assert shown["cores"]["total"] == len(listed["resources"])
+    assert shown["cores"]["held"] == len(listed["jobs"])
+    assert len(shown["nodes"]) == NODES
+    states = {node["name"]: node["state"] for node in shown["nodes"]}
+    assert [states[name] for name in ("node-05", "node-09", "node-10", "node-14", "node-17", "node-01")] == [
+        "suspected", "absent", "standby", "dead", "drain", "alive",
+    ]  # fmt: skip
+    drained = sum(node["cores"] - node["held"] for node in shown["nodes"] if node["state"] == "drain")
+    sleeping = sum(node["cores"] for node in shown["nodes"] if node["state"] == "standby")
+    assert shown["cores"]["free"] == alive - shown["cores"]["held"] - drained + sleeping
+    waiting = site.client_of(OWNER).get("/jobs?states=Waiting").body["jobs"]
+    undated = [job for job in waiting if job["scheduledStart"] is None and job["Job_Id"] not in site.core.hopeless]
+    assert shown["waiting"] == {
+        "within_hour": 3, "within_day": 21, "later": 0, "no_date": len(undated), "held": 1, "impossible": 1,
+    }  # fmt: skip
+
+
+def test_a_list_is_read_page_by_page_without_gaps_or_repeats(visitor):
+    whole = _ids(visitor.get("/jobs?show=all&limit=1000"))
+    for order in ("-id", "user", "-name", "start", "state"):
+        seen, path = [], f"/jobs?show=all&limit=17&order={order}"
+        while path:
+            page = visitor.get(path)
+            seen += _ids(page)
+            following = re.search(r'href="([^"]+)" rel="next"', page.text)
+            path = unescape(following[1]) if following else ""
+        assert sorted(seen) == sorted(whole), order
+
+
+def test_filters_stand_in_the_address(visitor):
+    for query, column in (("user=daemon", "owner"), ("project=vision", "project"), ("name=render", "name")):
+        ids = _ids(visitor.get(f"/jobs?show=all&limit=1000&{query}"))
+        value = query.partition("=")[2]
+        shown = {visitor.get(f"/api/v1/jobs/{number}").text.split(f'"{column}":"')[1].split('"')[0] for number in ids}
+        assert shown == {value}
+    held = re.findall(r'href="/jobs/(\d+)"', visitor.get("/nodes/node-01").text)
+    assert _ids(visitor.get("/jobs?node=node-01&order=-id")) == [int(number) for number in held]
+
+
+def test_names_with_markup_are_shown_as_they_are_written(visitor):
+    assert "&lt;b&gt;md&lt;/b&gt; &amp; co" in visitor.get("/jobs").text
+    assert "<b>md</b>" not in visitor.get("/jobs").text
+
+
+def test_a_spreadsheet_takes_no_cell_for_a_formula(site, visitor):
+    from tests.store.cluster import add_job
+
+    site.core.database.write(lambda tx: add_job(tx, user=OWNER, name="=cmd()"))
+    assert "'=cmd()" in visitor.get("/jobs.csv").text
+
+
+def test_a_job_says_why_it_waits_and_what_would_start(visitor):
+    page = visitor.get("/jobs/41").text
+    assert "needs 4 nodes; 1 is free now" in page
+    assert "oarsub -l /network_address=1,walltime=1:0:0" in page
+
+
+def test_curves_are_drawn_without_scripts_and_sent_to_them(visitor):
+    page = visitor.get("/jobs/1").text
+    assert 'aria-label="Cores at work: least' in page
+    assert len(re.findall('<svg class="plot"', page)) == 3
+    assert '"id":"cpu"' in visitor.get("/jobs/1/plots.json").text
+
+
+def test_others_see_the_state_of_a_job_and_not_what_it_runs(site, visitor):
+    other = signed_in(site, "daemon")
+    assert "./cfd.sh --seed 0" in visitor.get("/jobs/1").text
+    seen = other.get("/jobs/1")
+    assert (seen.status, "./cfd.sh" in seen.text, '<svg class="plot"' in seen.text) == (200, False, False)
+    assert other.get("/jobs/1/plots.json").text == "[]"
+
+
+def test_a_secret_in_a_command_line_is_masked(site, visitor):
+    from tests.store.cluster import add_job
+
+    added = site.core.database.write(
+        lambda tx: add_job(tx, user=OWNER, uid=65534, command="run --api-key=hunter2 --token abc", initial_request="")
+    )
+    page = visitor.get(f"/jobs/{added.id}").text
+    assert "run --api-key=●●● --token ●●●" in page
+    assert "hunter2" not in page
+
+
+def test_two_clicks_hold_a_job_once(site, visitor):
+    [(action, fields)] = [form for form in forms(visitor.get("/jobs/41").text) if form[1].get("do") == "hold"]
+    site.core.asked.clear()
+    assert [visitor.post(action, fields).headers["location"] for _ in range(2)] == ["/jobs/41?done=1"] * 2
+    assert [asked for asked in site.core.asked if asked[0] == "hold"] == [("hold", OWNER, False, [41])]
+
+
+def test_several_jobs_are_ended_at_once_and_those_of_others_refused(site, visitor):
+    [(action, fields)] = [form for form in forms(visitor.get("/jobs").text) if form[0] == "/jobs/act"]
+    site.core.asked.clear()
+    done = visitor.post(action, fields | {"do": "delete", "id": ["1", "2"], "back": "/jobs?user=nobody"})
+    assert done.headers["location"].startswith("/jobs?user=nobody&done=1&refused=This+belongs+to+")
+    assert [asked for asked in site.core.asked if asked[0] == "kill"] == [("kill", OWNER, False, [1])]
+
+
+@pytest.mark.parametrize("back", ["//evil.example", "https://evil.example/jobs", "/jobs/../x", "javascript:alert(1)"])
+def test_a_form_leads_back_to_pages_of_the_portal_alone(visitor, back):
+    [(action, fields)] = [form for form in forms(visitor.get("/jobs").text) if form[0] == "/jobs/act"]
+    done = visitor.post(action, fields | {"do": "hold", "id": ["5"], "back": back})
+    assert done.headers["location"].startswith("/jobs?done=1")
+
+
+def test_an_administrator_drains_a_node_and_others_cannot(site, visitor):
+    admin = signed_in(site, "root")
+    assert forms(visitor.get("/nodes/node-03").text) == []
+    [(action, fields)] = forms(admin.get("/nodes/node-03").text)
+    assert admin.post(action, fields).status == 303
+    assert "Allow new jobs" in admin.get("/nodes/node-03").text
+    [(action, fields)] = forms(admin.get("/nodes/node-03").text)
+    admin.post(action, fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [("17", "/jobs/17"), ("node-07", "/nodes/node-07"), ("daemon", "/jobs?user=daemon&show=all"),
+     ("climate", "/jobs?project=climate&show=all"), ("render", "/jobs?name=render&show=all"), ("", "/jobs")],
+)  # fmt: skip
+def test_the_search_leads_to_what_is_meant(visitor, text, location):
+    assert visitor.get(f"/search?q={text}").headers["location"] == location
+
+
+def test_the_search_says_what_there_is_not(visitor):
+    assert visitor.get("/search?q=%3Cscript%3E").status == 404
+    assert "node-17" in visitor.get("/search?q=e-17").text
+
+
+BAD = [
+    "",
+    "0",
+    "-1",
+    "9" * 30,
+    "%00",
+    "'",
+    '"><script>alert(1)</script>',
+    "..%2f..%2fetc%2fpasswd",
+    "%ff",
+    "١٢",
+    "a" * 5000,
+]
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_what_makes_no_sense_gets_a_page_with_a_sentence(visitor, value):
+    paths = [f"/jobs/{value}", f"/nodes/{value}", f"/search?q={value}", f"/?where={value}", f"/sign-in?link={value}"]
+    paths += [f"/jobs?{name}={value}" for name in ("user", "after", "order", "limit", "node", "array", "where", "show")]
+    for path in paths:
+        seen = visitor.get(
+            path.replace('"', "%22").replace("<", "%3C").replace(">", "%3E").replace("١٢", "%D9%A1%D9%A2")
+        )
+        assert seen.status in {200, 303, 400, 404, 413}, path
+        assert "<script>alert" not in seen.text
+        assert "<h1" in seen.text or seen.status == 303
+
+
+def test_without_signing_in_there_is_nothing_to_see(site):
+    stranger = Visitor(site.port)
+    found = {path: stranger.get(path).status for path in [*PAGES, "/live/overview", "/live/jobs/1", "/jobs.csv"]}
+    assert found == dict.fromkeys(found, 401)
+
+
+def test_the_public_overview_names_nobody(sqlite_path):
+    with made_up_site(sqlite_path, measured=False, portal_public=True) as site:
+        seen = Visitor(site.port).get("/")
+        assert (seen.status, "node-01" in seen.text) == (200, True)
+        assert [word for word in ("daemon", "www-data", "render", OWNER) if word in seen.text] == []
+        assert Visitor(site.port).get("/jobs").status == 401
+
+
+def test_french_is_spoken_to_those_who_ask_for_it(visitor):
+    page = visitor.get("/jobs", Accept_Language="fr-FR,fr;q=0.9").text
+    assert '<html lang="fr">' in page
+    assert "Temps / durée max." in page
+    chosen = Visitor(visitor.port, dict(visitor.cookies))
+    chosen.get("/jobs?lang=fr")
+    assert '<html lang="fr">' in chosen.get("/jobs").text
+
+
+def test_a_list_that_did_not_change_is_not_sent_again(site):
+    visitor = signed_in(site, OWNER)
+    first = visitor.get("/api/v1/jobs?limit=5&order=-id")
+    again = visitor.get("/api/v1/jobs?limit=5&order=-id", If_None_Match=first.headers["etag"])
+    assert (first.status, again.status, again.text) == (200, 304, "")
