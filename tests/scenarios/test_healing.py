@@ -9,13 +9,13 @@ from oarlock.model.event import EventType
 from oarlock.store.queries import events
 
 _DAY = 86400
+_PASS = 600  # days pass in these tests: looking at deadlines every ten minutes is enough
 
 
 @pytest.fixture
 def healed(make):
     """A cluster whose site has a healing program."""
-    # Days pass in these tests: a deadline looked at each 30 s is enough.
-    site = {"suspected_healing_exec_file": Path("/etc/oarlock/heal"), "finaud_frequency": 0, "watch_frequency": 30}
+    site = {"suspected_healing_exec_file": Path("/etc/oarlock/heal"), "finaud_frequency": 0, "watch_frequency": _PASS}
     return make(nodes=3, **site)
 
 
@@ -35,7 +35,7 @@ def _errors(cluster):
 
 def test_the_program_runs_once_for_a_node_that_stays_suspected(healed):
     _suspect(healed, "node1", "node3")
-    healed.pass_time(30)
+    healed.pass_time(_PASS)
     assert healed.healed == [("node1", "node3")]
     healed.restart()
     healed.pass_time(2 * _DAY)
@@ -46,9 +46,9 @@ def test_the_program_runs_once_for_a_node_that_stays_suspected(healed):
 def test_it_runs_again_when_the_node_is_suspected_again_a_few_times(healed):
     for _ in range(5):
         _suspect(healed, "node1")
-        healed.pass_time(60)
+        healed.pass_time(_PASS)
         _clear(healed, "node1")
-        healed.pass_time(60)
+        healed.pass_time(_PASS)
     assert healed.healed == [("node1",)] * 3
     _suspect(healed, "node1")
     healed.pass_time(_DAY)
@@ -66,7 +66,7 @@ def test_a_whole_cluster_is_not_healed_at_once(make):
 def test_a_program_that_fails_is_an_event_and_not_run_again(healed):
     healed.scripts["healing"] = EventType.NODE_HEALING_ERROR
     _suspect(healed, "node2")
-    healed.pass_time(300)
+    healed.pass_time(10 * _PASS)
     assert healed.healed == [("node2",)]
     assert _errors(healed) == [(("node2",), "on purpose")]
 
