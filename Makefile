@@ -10,7 +10,7 @@ READY := $(VENV)/installed
 # Servers and commands are started a thousand times in a run: none of them should compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check checklist lint coverage soak test-vm bench docs screenshots clean
+.PHONY: help demo test check checklist lint coverage soak hostile load audit test-vm bench docs dist deb screenshots clean
 
 help:
 	@echo "make demo    run the main thing on this machine, in a temporary folder"
@@ -19,9 +19,14 @@ help:
 	@echo "make checklist show each statement of OAR's manual with its tests and their results"
 	@echo "make coverage run make test again, and compare what is reached with the floor"
 	@echo "make soak    run the long tests"
+	@echo "make hostile run the attacks: two accounts against a real server, on both databases"
+	@echo "make load    measure what a server withstands; LOAD_SECONDS and LOAD_SUBMISSIONS make it shorter"
+	@echo "make audit   compare what is installed with known vulnerabilities; ADVISORIES=DIR names the advisories"
 	@echo "make test-vm run those of them that need virtual machines"
 	@echo "make bench   measure; ONLY=name measures one figure"
 	@echo "make docs    write the generated pages of docs/reference and man again"
+	@echo "make dist    build source archive and wheel in dist/"
+	@echo "make deb     build the Debian packages oarlock and oarlock-client in dist/"
 	@echo "make screenshots take a picture of every page (build/screenshots) and those of the README"
 	@echo "make clean   remove what was made, the environment included"
 
@@ -57,6 +62,17 @@ soak: $(READY)
 	@$(BIN)/python -m pytest -m soak --timeout 1800 $(PYTEST_ARGS)
 	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory coverage)
 
+hostile: $(READY)
+	@$(BIN)/python scripts/components --soak
+	@$(BIN)/python -m pytest -m hostile --timeout 1800 -rA $(PYTEST_ARGS)
+
+load: $(READY)
+	@$(BIN)/python scripts/components --soak
+	@$(BIN)/python -m pytest -m load --timeout 6000 --capture=tee-sys $(PYTEST_ARGS)
+
+audit: $(READY)
+	@$(BIN)/python scripts/audit.py $(ADVISORIES)
+
 test-vm: $(READY)
 	@$(BIN)/python scripts/components --soak
 	@$(BIN)/python -m pytest tests/vm -m soak --timeout 600 $(PYTEST_ARGS)
@@ -66,6 +82,12 @@ bench: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m scripts.generate_docs
+
+dist: $(READY)
+	@$(BIN)/python -m scripts.build_packages dist
+
+deb: $(READY)
+	@$(BIN)/python -m scripts.build_packages deb
 
 screenshots: $(READY)
 	@$(BIN)/python scripts/components

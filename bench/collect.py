@@ -12,11 +12,11 @@ from bench.harness import cpu_seconds, figure, workspace
 from oarlock.job.summaries import keep_measured
 from oarlock.lang import request as requests
 from oarlock.measure.batch import JobFacts
-from oarlock.measure.collect import hdf5
 from oarlock.measure.collect.collector import Collector, LoggedSample
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.places import SamplePlaces
-from oarlock.measure.collect.rowlog import RowLog, read_log
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import RowLog, survey_log
 from oarlock.measure.collect.series import SeriesRange, read_job
 from oarlock.measure.metrics import catalogue
 from oarlock.measure.remote.remote_series import RemoteSeries
@@ -25,8 +25,9 @@ from oarlock.model.summary import MeasuredJob
 from oarlock.node.measure.wire import RawSubject, SampleEncoder, encode_sample
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import new_jobs, summaries
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.job.new_jobs import NewJob
+from oarlock.store.queries.usage import summaries
 
 NODES, JOBS_A_NODE, SAMPLES = 50, 2, 40
 _HOSTS, _PERIOD, _DAY = 4, 10, 86_400
@@ -66,13 +67,14 @@ def values() -> float:
 
 @figure("archive.write", unit="values/s", target=5_000_000, better="higher")
 def archive_write() -> float:
-    """Make the file of a job that ran for a day on four nodes."""
+    """Read the log of a job that ran for a day on four nodes, and make its file."""
     with workspace() as folder:
         places = _day(folder)
-        content = read_log(places.log(_JOB).read_bytes())
-        count = content.rows * len(_names("job"))
-        about = ArchivedJob(_JOB)
-        return count / cpu_seconds(lambda: hdf5.write_job(places.archived(_JOB), places.temporary, about, content))
+        log, about = places.log(_JOB), ArchivedJob(_JOB)
+        count = survey_log(log).rows * len(_names("job"))
+        return count / cpu_seconds(
+            lambda: hdf5.write_job(places.archived(_JOB), places.temporary, about, survey_log(log))
+        )
 
 
 @figure("series.day", unit="ms of CPU", target=100)
@@ -83,7 +85,7 @@ def series_day() -> float:
         places = _day(folder)
         log = places.log(_JOB)
         live = cpu_seconds(lambda: read_job(places, _JOB, wanted, live=[log]))
-        hdf5.write_job(places.archived(_JOB), places.temporary, ArchivedJob(_JOB), read_log(log.read_bytes()))
+        hdf5.write_job(places.archived(_JOB), places.temporary, ArchivedJob(_JOB), survey_log(log))
         log.unlink()
         over = cpu_seconds(lambda: read_job(places, _JOB, wanted))
         return max(live, over) * 1000

@@ -16,7 +16,7 @@ from oarlock.server.collecting.bookkeeping import EnergyBooker
 from oarlock.server.collecting.client import CollectorClient
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import new_jobs
+from oarlock.store.queries.job import new_jobs
 
 PERIOD = 10.0
 CORES = 4

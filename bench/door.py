@@ -22,10 +22,11 @@ from oarlock.model.job import Job, JobState
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import new_jobs, properties, resources
-from oarlock.store.queries.listing import LIVE, JobFilter
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.job.listing import LIVE, JobFilter
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
-from oarlock.web.verbs.jobs import listed_jobs
+from oarlock.web.verbs.job.jobs import listed_jobs
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +17,13 @@ from bench.harness import figure, workspace
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.node.cgroup import base, drivers
-from oarlock.node.sources.cpu import read_final
 from oarlock.node.sources.files import UNIFIED
+from oarlock.node.sources.job.cpu import read_final
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import jobs as stored
-from oarlock.store.queries import new_jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs as stored
+from oarlock.store.queries.job import new_jobs
 
 _JOBS = 1000
 _SSH_JOBS = 300
@@ -50,11 +51,11 @@ def _array() -> Lived:
     ):
         way_in = door.appeared(state / "server.sock", server)
         with door.seen_as(user):
-            _submit(way_in, f"/network_address={_NODES}/resource_id=1,walltime=1", state)
+            submit_to(way_in, f"/network_address={_NODES}/resource_id=1,walltime=1", state)
         _await_end(database, jobs=1)
         before, begin = meter.seconds(server.pid), time.monotonic()
         with door.seen_as(user):
-            _submit(way_in, "/resource_id=1,walltime=1", state, array=[""] * _JOBS)
+            submit_to(way_in, "/resource_id=1,walltime=1", state, array=[""] * _JOBS)
         _await_end(database, jobs=1 + _JOBS)
         seconds = time.monotonic() - begin
         cpu = meter.seconds(server.pid) - before
@@ -73,7 +74,8 @@ def cpu() -> float:
     return _array().cpu_milliseconds_a_job
 
 
-def _submit(way_in: Path, resources: str, state: Path, **more: Any) -> None:
+def submit_to(way_in: Path, resources: str, state: Path, **more: Any) -> None:
+    """Submit a job that does nothing."""
     body = {"resources": [resources], "command": "/bin/true", "directory": str(state / "home"), **more}
     asyncio.run(door.ask(way_in, [json.dumps(body).encode()]))
 
@@ -174,7 +176,7 @@ def new_site() -> Iterator[tuple[Database, Path, str]]:
                 yield database, state, user
         finally:
             subprocess.run(["userdel", user], check=False, capture_output=True)
-            _remove_groups()
+            remove_groups_of(map(_node, range(_NODES)))
 
 
 def _node(number: int) -> str:
@@ -186,9 +188,10 @@ def _add_nodes(tx: object) -> None:
     resources.add(tx, rows, at=int(time.time()))  # type: ignore[arg-type]
 
 
-def _remove_groups() -> None:
-    for number in range(_NODES):
-        for root in Path("/sys/fs/cgroup").glob(f"*/oarlock/{_node(number)}"):
+def remove_groups_of(names: Iterable[str]) -> None:
+    """Remove what pretended nodes leave of their cgroups."""
+    for name in names:
+        for root in Path("/sys/fs/cgroup").glob(f"*/oarlock/{name}"):
             with contextlib.suppress(OSError):
                 root.rmdir()
 
@@ -218,14 +221,14 @@ def latency() -> float:
 
 async def _latencies(database: Database, state: Path, user: str) -> list[float]:
     from oarlock.config import Config
-    from oarlock.server import serve
-    from oarlock.server.clock import RealClock
+    from oarlock.server import instance, serve
     from oarlock.server.core import ServerCore
+    from oarlock.server.process.clock import RealClock
     from oarlock.settings.kinds import NodeTransport
 
-    serve.prepare_state_dir(state)
+    instance.prepare_state_dir(state)
     core = ServerCore(
-        state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), serve.attempt_key(database)
+        state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), instance.attempt_key(database)
     )
     running = asyncio.create_task(serve.run(core))
     found = []

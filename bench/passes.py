@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from bench.harness import cpu_seconds, figure
 from bench.store import NOW, RESOURCES, _add_cores, _database
 from oarlock.config import Config
-from oarlock.job.run import schedule
+from oarlock.job.run.starting import schedule
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
 from oarlock.server.planning.worker import PlannedDatabase, PlanRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, new_jobs
-from oarlock.store.queries import moves as stored_moves
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.job import moves as stored_moves
 
 WAITING = 10_000
 HELD = 16  # resources of each job that runs

@@ -17,8 +17,10 @@ from oarlock.model.job import Job, JobState, move
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, new_jobs, plans, properties, resources
-from oarlock.store.queries import moves as stored_moves
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import attempts, jobs, new_jobs
+from oarlock.store.queries.job import moves as stored_moves
+from oarlock.store.queries.planning import plans
 
 _NODES, _CORES = 16, 32
 _RUNNING, _WAITING = 500, 20_000

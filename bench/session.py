@@ -23,7 +23,7 @@ from oarlock.node.wire.stream import (
     encode_frame,
 )
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import attempts
+from oarlock.store.queries.job import attempts
 
 _TIMES = 9
 _MEGABYTES = 64

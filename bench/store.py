@@ -14,8 +14,10 @@ from oarlock.model.submission import ResourceRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import moves as stored_moves
-from oarlock.store.queries import new_jobs, properties, resources, snapshot
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import moves as stored_moves
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.planning import snapshot
 
 NOW = 1_000_000
 JOBS = 10_000

@@ -17,7 +17,8 @@ from oarlock.lang.rules import RuleContext
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import new_jobs, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import new_jobs
 
 _NOW = 1_900_000_000
 _CONFIG = Config()

@@ -5,6 +5,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from oarlock.cli import oarlock
+from oarlock.cli.subcommands.site import completion
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.reader import TWINS
 from oarlock.settings.unused import UNUSED
@@ -121,13 +123,22 @@ def api() -> str:
     return f"{API}| address | asked with | for | what it does |\n| --- | --- | --- | --- |\n{rows}\n"
 
 
+def _completion(script: Callable[[completion.Offers], str]) -> str:
+    return script(completion.offers(oarlock.options()))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "completions/oarlock.bash": partial(_completion, completion.bash),
+    "completions/_oarlock": partial(_completion, completion.zsh),
+    "completions/oarlock.fish": partial(_completion, completion.fish),
     "docs/reference/api.md": api,
     "docs/reference/configuration.md": configuration,
     "docs/reference/commands.md": manual.commands_page,
+    "docs/reference/slurm-commands.md": manual.slurm_page,
     "docs/reference/metrics.md": metrics,
     "docs/reference/oarlock.md": oarlock_manual.reference,
     **{f"man/man1/{command}.1": partial(manual.man_page, command) for command in manual.COMMANDS},
+    **{f"man/slurm/man1/{command}.1": partial(manual.man_page, command) for command in manual.SLURM_COMMANDS},
     "man/man1/oarlock.1": oarlock_manual.overview,
     **{f"man/man1/oarlock-{name}.1": partial(oarlock_manual.man_page, name) for name in oarlock_manual.subcommands()},
 }

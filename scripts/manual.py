@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Callable
-from importlib import import_module
 from itertools import groupby
 
 from oarlock import __version__
-from oarlock.cli.exit_codes import BAD_COMMAND_LINE, EXIT_CODES, NO_SERVER
+from oarlock.cli import slurm
+from oarlock.cli.commands import load
+from oarlock.cli.exit_codes import EXIT_CODES, NO_SERVER, exit_codes
 from oarlock.cli.options import CommandOption, CommandOptions
 from oarlock.client import TOKEN_VARIABLE, VARIABLE
 
 COMMANDS = tuple(sorted(EXIT_CODES))
+SLURM_COMMANDS = slurm.COMMANDS
+"""Their man pages are in a directory of their own: a machine may have Slurm's."""
 
 ENVIRONMENT = {
     VARIABLE: "The server: the path of its socket, or http://NAME:PORT. Without it, the socket of your own instance "
@@ -34,7 +37,7 @@ id, so that nothing is done twice; where it stays open whether something was don
 
 def options(command: str) -> CommandOptions:
     """Give the table of a command."""
-    found = import_module(f"oarlock.cli.{command}").OPTIONS
+    found = load(command).OPTIONS
     assert isinstance(found, CommandOptions)
     return found
 
@@ -45,6 +48,21 @@ def commands_page() -> str:
     return "\n".join(
         [COMMANDS_HEAD, f"| variable | meaning |\n| --- | --- |\n{variables}\n", *(_section(name) for name in COMMANDS)]
     )
+
+
+SLURM_HEAD = """\
+# Slurm's commands
+
+<!-- Made from src/oarlock/cli/slurm by `make docs`; change it there. -->
+
+What `oarlock slurm install DIR` installs, for [those who come from Slurm](../using/coming-from-slurm.md). An option
+that is not listed here is refused with its name.
+"""
+
+
+def slurm_page() -> str:
+    """Make docs/reference/slurm-commands.md."""
+    return "\n".join([SLURM_HEAD, *(_section(name) for name in SLURM_COMMANDS)])
 
 
 def _section(command: str) -> str:
@@ -69,8 +87,8 @@ def _said(option: CommandOption) -> str:
 
 def _codes(command: str) -> list[tuple[int, str]]:
     """Give the exit codes of a command, each with what it stands for."""
-    server = NO_SERVER if options(command).asks_server else {}
-    table = {**server, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
+    unused = {} if options(command).asks_server else NO_SERVER
+    table = {kind: code for kind, code in exit_codes(command).items() if kind not in unused}
     by_code = sorted((code, _words(kind)) for kind, code in table.items())
     return [(code, ", ".join(words for _, words in group)) for code, group in groupby(by_code, key=lambda one: one[0])]
 
@@ -105,7 +123,8 @@ def man_page(command: str) -> str:
     if table.examples:
         lines += [".SH EXAMPLES"]
         lines += [line for example, says in table.examples for line in entry(example, f"{_begun(says, str.upper)}.")]
-    others = ", ".join(f"\\fB{other}\\fR(1)" for other in (*COMMANDS, "oarlock") if other != command)
+    family = SLURM_COMMANDS if command in SLURM_COMMANDS else COMMANDS
+    others = ", ".join(f"\\fB{other}\\fR(1)" for other in (*family, "oarlock") if other != command)
     return "\n".join([*lines, ".SH SEE ALSO", others, ""])
 
 

@@ -22,14 +22,15 @@ JOB_COMMANDS = tuple(
     f"cli/{name}"
     for name in (
         "exit_codes",
+        "jobs/oarcp",
+        "jobs/oarprint",
+        "jobs/oarsh",
         "layout/readable",
-        "oarcp",
-        "oarprint",
-        "oarsh",
         "options",
         "output",
-        "session",
-        "terminal",
+        "sessions/session",
+        "sessions/terminal",
+        "submitting/job_keys",
     )
 )
 """What the commands of jobs are made of, which run on nodes as well (`node/program/tools.py`)."""

@@ -3,6 +3,7 @@
 Needs Chromium (Debian's), Pillow and root, as the tests of the portal do.
 """
 
+import re
 import sys
 import tempfile
 from io import BytesIO
@@ -13,7 +14,7 @@ from PIL import Image, ImageDraw
 from oarlock.store.engine.opening import open_database
 from tests.portal.browsing import signed_in
 from tests.portal.chromium import NARROW, WIDE, BrowserThread, window
-from tests.portal.pages import PAGES
+from tests.portal.pages import PAGES, STAFF_PAGES
 from tests.portal.site import OWNER, made_up_site
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,12 +25,12 @@ CELL_WIDE, CELL_HIGH, GAP = 420, 560, 16
 _WAIT = 700  # milliseconds in which curves are drawn
 
 
-def take(browser, *, port: int, cookies: dict[str, str]) -> dict[tuple[str, str, int], bytes]:
-    """Return a picture of each page in each look."""
+def take(browser, *, port: int, cookies: dict[str, str], pages: list[str]) -> dict[tuple[str, str, int], bytes]:
+    """Return a picture of each of these pages in each look."""
     pictures = {}
     for scheme, width in LOOKS:
         with window(browser, port, cookies, width=width, scheme=scheme) as opened:
-            for path in PAGES:
+            for path in pages:
                 page = opened.open(path)
                 page.wait_for_timeout(_WAIT)
                 pictures[path, scheme, width] = page.screenshot(full_page=True)
@@ -38,8 +39,9 @@ def take(browser, *, port: int, cookies: dict[str, str]) -> dict[tuple[str, str,
 
 def sheet(pictures: dict[tuple[str, str, int], bytes]) -> Image.Image:
     """Put all pictures on one sheet: a row a page, a column a look."""
-    whole = Image.new("RGB", (GAP + (CELL_WIDE + GAP) * len(LOOKS), GAP + (CELL_HIGH + GAP) * len(PAGES)), "#808890")
-    for row, path in enumerate(PAGES):
+    pages = [*PAGES, *STAFF_PAGES]
+    whole = Image.new("RGB", (GAP + (CELL_WIDE + GAP) * len(LOOKS), GAP + (CELL_HIGH + GAP) * len(pages)), "#808890")
+    for row, path in enumerate(pages):
         for column, look in enumerate(LOOKS):
             picture = Image.open(BytesIO(pictures[path, *look])).convert("RGB")
             picture.thumbnail((CELL_WIDE, 4000))
@@ -58,11 +60,17 @@ def main() -> int:
         with made_up_site(path) as site:
             browser = BrowserThread()
             try:
-                pictures = browser.run(take, port=site.port, cookies=signed_in(site, OWNER).cookies)
+                pictures = {}
+                for user, pages in ((OWNER, PAGES), ("root", STAFF_PAGES)):
+                    cookies = signed_in(site, user).cookies
+                    pictures |= browser.run(take, port=site.port, cookies=cookies, pages=pages)
             finally:
                 browser.close()
     SHEET.mkdir(parents=True, exist_ok=True)
     sheet(pictures).save(SHEET / "sheet.png")
+    for (path, scheme, width), picture in pictures.items():
+        name = re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-") or "overview"
+        (SHEET / f"{name[:40]}.{scheme}.{width}.png").write_bytes(picture)
     for path, name in PICTURES.items():
         shown = Image.open(BytesIO(pictures[path, "light", WIDE])).convert("RGB")
         shown.quantize(128, dither=Image.Dither.NONE).save(ROOT / f"docs/pictures/{name}.png", optimize=True)

@@ -5,6 +5,7 @@ It knows HTTP and nothing of Oarlock, so that tests see the wire as the real ser
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -129,3 +130,11 @@ def tcp() -> tuple[Canned, Callable[[], None]]:
     """Serve on a free port of this machine."""
     listener = socket.create_server(("127.0.0.1", 0))
     return started(listener, f"http://127.0.0.1:{listener.getsockname()[1]}")
+
+
+def tls(pem: Path, key: Path) -> tuple[Canned, Callable[[], None]]:
+    """Serve on a free port of this machine, over TLS, as localhost."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key)
+    listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
+    return started(listener, f"https://localhost:{listener.getsockname()[1]}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 
 NOW = 1_000_000
 

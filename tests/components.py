@@ -40,6 +40,7 @@ COMPONENTS: Mapping[str, Component] = {
         Component("ip", "ip", "iproute2", "nodes in network namespaces"),
         Component("mke2fs", "mke2fs", "e2fsprogs", "virtual nodes with systemd", soak=True),
         Component("mpirun", "mpirun", "openmpi-bin", "OpenMPI over the nodes of a job"),
+        Component("mpiexec.hydra", "mpiexec.hydra", "mpich", "MPICH over the nodes of a job"),
         Component("qemu", "qemu-system-x86_64", "qemu-system-x86", "virtual nodes with systemd", soak=True),
         Component("qemu-img", "qemu-img", "qemu-utils", "virtual nodes with systemd", soak=True),
         Component("sudo", "sudo", "sudo", "nodes where the program was installed"),

@@ -150,6 +150,74 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
         ends[0]()
 
 
+@pytest.fixture
+def standby(tmp_path):
+    (tmp_path / "standby").mkdir()
+    made, end = canned.unix(tmp_path / "standby")
+    yield made
+    end()
+
+
+def _dead_socket(tmp_path: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "dead.sock"))
+    return str(tmp_path / "dead.sock")
+
+
+def test_of_several_addresses_the_one_that_answers_is_asked(standby, tmp_path):
+    standby.says(ok({"queues": ["q"]}))
+    client = Client(f"{_dead_socket(tmp_path)}, {standby.address}")
+    assert client.queues() == ["q"]
+    assert client.queues() == ["q"]
+    assert len(standby.requests) == 2
+
+
+def test_a_change_broken_off_goes_to_the_other_server_with_the_same_id(server, standby):
+    server.says(None)
+    standby.says(ok({"job_ids": [7]}))
+    assert Client(f"{server.address},{standby.address}").submit({}) == {"job_ids": [7]}
+    [first], [second] = server.requests, standby.requests
+    assert first.headers["request-id"] == second.headers["request-id"]
+
+
+def test_a_frozen_server_is_left_for_the_other_one(standby, tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "TURN_SECONDS", 0.2)
+    standby.says(ok({"job_ids": [7]}))
+    with socket.socket(socket.AF_UNIX) as frozen:  # the kernel takes the connection, and nobody reads
+        frozen.bind(str(tmp_path / "frozen.sock"))
+        frozen.listen()
+        assert Client(f"{tmp_path / 'frozen.sock'},{standby.address}").submit({}) == {"job_ids": [7]}
+
+
+def test_a_slow_answer_is_waited_for_where_the_other_server_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "TURN_SECONDS", 0.1)
+    monkeypatch.setattr(wire, "ANSWER_SECONDS", 0.5)
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(tmp_path / "frozen.sock"))
+        frozen.listen()
+        with pytest.raises(RequestRefused, match="took the request but did not answer"):
+            Client(f"{tmp_path / 'frozen.sock'},{_dead_socket(tmp_path)}").submit({})
+        frozen.setblocking(False)
+        for _ in range(3):  # it was asked again and again
+            frozen.accept()[0].close()
+
+
+def test_no_server_at_any_address_is_one_sentence_with_all_of_them(tmp_path, impatient):
+    servers = f"{_dead_socket(tmp_path)},{tmp_path}/none.sock"
+    with pytest.raises(RequestRefused, match=f"No server answers at {servers} .*nothing was changed"):
+        Client(servers).submit({})
+
+
+def test_a_socket_whose_path_has_a_comma_is_one_address(tmp_path):
+    (tmp_path / "a,b").mkdir()
+    made, end = canned.unix(tmp_path / "a,b")
+    made.says(ok({"queues": ["q"]}))
+    try:
+        assert Client(made.address).queues() == ["q"]
+    finally:
+        end()
+
+
 def test_nobody_waits_for_a_server_whose_folder_does_not_exist(tmp_path):
     began = time.monotonic()
     with pytest.raises(RequestRefused, match="No such file"):

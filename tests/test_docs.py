@@ -1,10 +1,14 @@
 """Documentation that can be wrong is checked against the code."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from oarlock.cli.oarlock import options
+from oarlock.config import KEYS
+from oarlock.model.event import EventType
 from scripts.generate_docs import PAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +36,7 @@ COMING = ("oarprint", "oarmonitor")
 
 
 def test_commands_that_are_not_there_are_named_as_coming():
-    there = {path.stem for path in (ROOT / "src/oarlock/cli").glob("oar*.py")}
+    there = {path.stem for path in (ROOT / "src/oarlock/cli").rglob("oar*.py")}
     [listed] = re.findall(r"^Not yet: (.*?)\n\n", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     assert [name for name in COMING if (name in there) == (f"`{name}`" in listed)] == []
     for line in (ROOT / "docs/how-it-works/database.md").read_text().splitlines():
@@ -48,3 +52,41 @@ def test_contributing_answers_twenty_questions_with_paths_that_exist():
         links = re.findall(r"\[`([^`]+)`\]\(([^)]+)\)", row)
         assert links, row
         assert [path for name, path in links if path != f"src/oarlock/{name}" or not (ROOT / path).exists()] == [], row
+
+
+SITE = ROOT / "docs/running-a-site"
+
+
+def test_operating_has_every_event_with_its_way_out():
+    rows = [
+        row.split(" | ") for row in (SITE / "operating.md").read_text().splitlines() if re.match(r"\| [A-Z_]{6}", row)
+    ]
+    named = [name for row in rows for name in row[0].removeprefix("| ").split(", ")]
+    assert sorted(named) == sorted(EventType)
+    assert [row[0] for row in rows if len(row) != 3] == []
+
+
+def typed(page):
+    """Return the commands of a page that begin with `oarlock`, as they are typed."""
+    lines = re.findall(r"^    (?:root# )?(oarlock .*?)(?: +#.*)?$", (SITE / page).read_text(), re.MULTILINE)
+    return [part for line in lines for part in re.split(r" && | \|\| ", line) if part.startswith("oarlock ")]
+
+
+@pytest.mark.parametrize("page", ["installing.md", "operating.md", "login-hosts.md", "doctor.md"])
+def test_every_command_of_a_page_for_administrators_can_be_typed(page, capsys):
+    parser = options()
+    lines = typed(page)
+    assert lines
+    for line in lines:
+        try:
+            parser.parse_args(shlex.split(line)[1:])
+        except Exception as refused:  # what it says is what is wrong with the page
+            raise AssertionError(line) from refused
+    assert capsys.readouterr().err == ""
+
+
+def test_settings_that_pages_for_administrators_name_exist():
+    pages = ["installing.md", "operating.md", "login-hosts.md", "security-model.md", "faq.md"]
+    names = {name for page in pages for name in re.findall(r"\b[A-Z]{3,}(?:_[A-Z]+)+\b", (SITE / page).read_text())}
+    known = {*KEYS, *EventType, "OARLOCK_MUNGE", "OAR_NODEFILE", "SO_PEERCRED"}
+    assert {name for name in names - known if not name.endswith("_")} == set()

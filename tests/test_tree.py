@@ -1,6 +1,7 @@
 """Rules about the tree that import-linter cannot say."""
 
 import ast
+import functools
 import os
 import re
 import shutil
@@ -17,13 +18,16 @@ from oarlock.model.job_type import JobType
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oarlock"
 EVERYTHING = sorted(SOURCE.rglob("*.py"))
+parsed = functools.cache(ast.parse)
 ON_NODES = sorted((SOURCE / "node").rglob("*.py"))
-STDLIB_ONLY = [*ON_NODES, SOURCE / "minimal_http.py", SOURCE / "client.py"]
+OF_CLIENTS = ("minimal_http.py", "minimal_tls.py", "munge.py", "client.py", "server/login_relay.py")
+STDLIB_ONLY = [*ON_NODES, *(SOURCE / name for name in OF_CLIENTS)]
 DATABASES = {"sqlalchemy", "alembic", "sqlite3", "psycopg"}
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty"}
 PROCESS_CALL = re.compile(r"os\.(fork|forkpty|system|popen|posix_spawnp?|exec[lv]p?e?|spawn[lv]p?e?)")
 # A migration says what was true on its day, whatever the model becomes.
-STATES_MAY_BE_QUOTED = ("model/job.py", "store/queries/jobs.py", "store/migrations/")
+# Commands need only the standard library, which the model does not: Slurm's words are made of what the server answers.
+STATES_MAY_BE_QUOTED = ("model/job.py", "store/queries/job/jobs.py", "store/migrations/", "cli/slurm/job_table.py")
 # "Hold" and "Error" are also plain words; these can only be states.
 STATE_NAMES = {str(state) for state in JobState} - {"Hold", "Error"}
 
@@ -35,6 +39,7 @@ TYPES_ELSEWHERE = {
     JobType.DEADLINE,
     JobType.QOS,
     JobType.STATE,
+    JobType.DEPENDENCY,
 }
 
 
@@ -47,17 +52,19 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield node.module or ""
 
 
-def strangers(text: str, allowed: str) -> set[str]:
-    """Give imports that are neither of the standard library nor below the module `allowed`."""
-    names = set(imported(ast.parse(text)))
+def strangers(text: str, *allowed: str) -> set[str]:
+    """Give imports that are neither of the standard library nor below one of the modules `allowed`."""
+    names = set(imported(parsed(text)))
     return {
-        n for n in names if n.split(".")[0] not in sys.stdlib_module_names and not f"{n}.".startswith(f"{allowed}.")
+        n
+        for n in names
+        if n.split(".")[0] not in sys.stdlib_module_names and not any(f"{n}.".startswith(f"{one}.") for one in allowed)
     }
 
 
 def process_makers(text: str) -> set[str]:
     """Give what a file uses to start processes."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     modules = {name for name in imported(tree) if name.split(".")[0] in PROCESS_MODULES}
     taken = {f"os.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "os"
              for alias in node.names}  # fmt: skip
@@ -69,7 +76,7 @@ def process_makers(text: str) -> set[str]:
 
 def executors(text: str) -> set[str]:
     """Give what a file uses that could turn data into code."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     called = {function.id for function in calls if isinstance(function, ast.Name)}
     modules = {name.split(".")[0] for name in imported(tree)}
@@ -80,13 +87,13 @@ def executors(text: str) -> set[str]:
 
 def quoted_states(text: str) -> set[str]:
     """Give the state names that stand in a file as texts."""
-    constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    constants = {node.value for node in ast.walk(parsed(text)) if isinstance(node, ast.Constant)}
     return {value for value in constants if isinstance(value, str)} & STATE_NAMES
 
 
 def quoted_types(text: str) -> set[str]:
     """Return the job types that stand in a file as texts, alone or with `=` behind them."""
-    constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    constants = {node.value for node in ast.walk(parsed(text)) if isinstance(node, ast.Constant)}
     return {
         word
         for word in JobType
@@ -101,7 +108,8 @@ def place(path: Path) -> str:
 
 @pytest.mark.parametrize("path", STDLIB_ONLY, ids=place)
 def test_node_and_client_need_only_the_standard_library(path):
-    assert strangers(path.read_text(), allowed="oarlock.node" if path in ON_NODES else "oarlock.minimal_http") == set()
+    allowed = ["oarlock.node"] if path in ON_NODES else ["oarlock.minimal_http", "oarlock.minimal_tls", "oarlock.munge"]
+    assert strangers(path.read_text(), *allowed) == set()
 
 
 @pytest.mark.parametrize("path", ON_NODES, ids=place)
@@ -111,9 +119,7 @@ def test_what_travels_to_nodes_is_python_3_9(path):
 
 def test_sql_stands_only_in_store():
     users = {
-        place(path)
-        for path in EVERYTHING
-        if {n.split(".")[0] for n in imported(ast.parse(path.read_text()))} & DATABASES
+        place(path) for path in EVERYTHING if {n.split(".")[0] for n in imported(parsed(path.read_text()))} & DATABASES
     }
     assert {name for name in users if not name.startswith("store/")} == set()
 
@@ -123,14 +129,18 @@ def test_processes_are_started_only_where_it_is_allowed():
     allowed = (
         "node/",
         "server/nodes",
+        "server/rules/python_rules.py",
         "server/effects/programs.py",
         "server/collecting/worker.py",
         "server/planning/client.py",
         "server/backups.py",
+        "server/setup/",
+        "server/doctor/",
         "server/editor.py",
-        "cli/oarcp.py",  # becomes scp
-        "cli/subcommands/demo_shell.py",  # oarsub, as the user of the demonstration
-        "cli/job_keys.py",  # ssh-keygen, on the keys of the user
+        "server/passwords/",  # PAM, whose modules may hang or crash
+        "cli/jobs/oarcp.py",  # becomes scp
+        "cli/subcommands/instance/demo_shell.py",  # oarsub, as the user of the demonstration
+        "cli/submitting/job_keys.py",  # ssh-keygen, on the keys of the user
     )
     assert {name for name in makers if not name.startswith(allowed)} == set()
 
@@ -140,7 +150,7 @@ def test_nothing_that_is_read_is_executed():
     # A trusted file in its own process; the node program as it arrives, as text or compiled, which asks for one of two
     # modules by name.
     assert used == {
-        "server/nodes/rule_program.py": {"runpy"},
+        "server/rules/rule_program.py": {"runpy"},
         "node/program/loader.py": {"compile", "exec", "marshal"},
         "node/wire/messages.py": {"__import__"},
     }
@@ -189,7 +199,7 @@ CANNED = {"tests.canned", "tests.cli.conftest"}
 
 def canned_records(text: str) -> set[str]:
     """Return what a test file takes canned answers from, if it also looks at recorded outputs of OAR."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     modules = set(imported(tree)) | {f"tests.{name}" for name in names}
@@ -238,7 +248,7 @@ def import_graph() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in modules.items():
         edges: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.Import):
                 edges |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -267,6 +277,44 @@ def test_no_modules_import_each_other_in_a_circle():
     assert cycles(import_graph()) == set()
 
 
+def folded_graph(package: str, graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return which modules and folders of a package import each other; a folder stands for all that is inside of it."""
+    inside = f"{package}."
+
+    def child(name: str) -> str:
+        return name.removeprefix(inside).split(".")[0] if name.startswith(inside) else ""
+
+    folded: dict[str, set[str]] = {}
+    for name, imports in graph.items():
+        if child(name):
+            folded.setdefault(child(name), set()).update({child(other) for other in imports} - {"", child(name)})
+    return folded
+
+
+def test_folders_inside_a_package_import_each_other_one_way():
+    graph = import_graph()
+    packages = {name.rpartition(".")[0] for name in graph} - {"", "oarlock"}
+    circles = {package: cycles(folded_graph(package, graph)) for package in packages}
+    assert {package: names for package, names in circles.items() if names} == {}
+
+
+def test_folders_that_import_each_other_are_noticed():
+    graph = {"a.b.x": {"a.c.y", "a.d"}, "a.b.z": set(), "a.c.y": {"a.b.z"}, "a.d": {"q"}, "q": {"a.b.x"}}
+    assert cycles(graph) == {"a.b.x", "a.d", "q"}
+    assert cycles(folded_graph("a", graph)) == {"b", "c"}
+
+
+MOST_MODULES = 18  # of a folder; 5 to 15 is what one looks for
+
+
+def test_a_folder_is_small_enough_to_read_its_names():
+    folders = {path.parent for path in EVERYTHING} - {SOURCE / "store" / "migrations" / "versions"}
+    sizes = {
+        place(folder): len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) for folder in folders
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_MODULES} == {}
+
+
 def test_a_circle_of_imports_is_noticed():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": set()}) == {"b", "c"}
 
@@ -278,7 +326,7 @@ def test_names_of_tests_are_short_enough_to_read():
     functions = (
         (path, node)
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     )
     assert [f"{path.name}: {node.name}" for path, node in functions if len(node.name) > LONGEST_TEST_NAME] == []

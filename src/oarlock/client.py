@@ -1,7 +1,7 @@
 """The only way in for commands: one HTTP request on a Unix socket or over TCP. Standard library only.
 
 A command pays for every import each time it runs, hence the C module `_socket` instead of `socket`, and HTTP and JSON
-by hand. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
+by hand. Who is asking is decided by the kernel (Unix socket), by a token or by munge (TCP), never by a request.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from oarlock.minimal_http import BrokenResponse, NotHttp, quoted, read, received
 
 TYPE_CHECKING = False  # importing `typing` costs as much as half a command
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 VARIABLE = "OARLOCK_SERVER"
 TOKEN_VARIABLE = "OARLOCK_TOKEN"  # noqa: S105 - the name of a variable
 CA_VARIABLE = "OARLOCK_CA"
+MUNGE_VARIABLE = "OARLOCK_MUNGE"
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
+"""Where munge listens, if it does; the variable names another socket."""
 SYSTEM_SOCKET = "/var/lib/oarlock/server.sock"
+SERVER_FILE = "/etc/oarlock/server"
+"""On a login host: the addresses of the site's servers, in one line. `oarlock setup login` writes it."""
+CA_FILE = "/etc/oarlock/ca.pem"
 PORT = 6680
 API = "/api/v1"
 
@@ -30,6 +37,9 @@ RETURN_SECONDS = 15.0
 leaves it open whether the change was made."""
 ANSWER_SECONDS = 120.0
 """How long an answer may take; a reservation is answered once it was planned."""
+TURN_SECONDS = 20.0
+"""How long an answer may take before another address of the same site is tried: a server that is frozen takes
+connections and never answers, and its standby server has taken over by then."""
 ATTEMPTS = 4
 """How often a request is sent whose connection breaks before the answer; its id makes that one request."""
 
@@ -52,11 +62,15 @@ class RequestRefused(Exception):
 
 
 class Client:
-    """One server, found when it is made; every method is one verb of the server's interface."""
+    """One server, found when it is made; every method is one verb of the server's interface.
+
+    A site with a standby server has several addresses, separated by commas: the one that answers is the active one.
+    """
 
     def __init__(self, server: str | None = None) -> None:
         self.server = server or os.environ.get(VARIABLE) or default_server()
-        self._url = _url(self.server) if "://" in self.server else None
+        self._addresses = _addresses(self.server)
+        self._at = 0  # the address that answered last, or is tried next
 
     def submit(self, submission: dict[str, Any]) -> Any:
         """Make a job, or an array of jobs; waits for the answer to a reservation."""
@@ -66,24 +80,31 @@ class Client:
         """Ask when and where a submission would start, without submitting it."""
         return self._call("POST", "/jobs/dry-run", "", written(submission).encode("ascii"))
 
+    def advise(self, submission: dict[str, Any]) -> Any:
+        """Ask what past runs say about a submission, without submitting it."""
+        return self._call("POST", "/jobs/advise", "", written(submission).encode("ascii"))
+
     def find_file(self, **sums: object) -> Any:
         """Return the number of an archive that was sent before, by one of its sums; None if there is none."""
         return self._get("/files", **sums)["file_id"]
 
     def send_file(self, file: Any, size: int, md5sum: str) -> Any:
         """Send an archive, from the beginning of an open file; return its number."""
-        host, prefix, token = self._headers()
-        head = (
-            f"PUT {prefix}{API}/files?size={size}&md5sum={md5sum} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
-            f"{token}Request-Id: {request_id()}\r\nContent-Type: application/gzip\r\nContent-Length: {size}\r\n\r\n"
-        )
+        number = request_id()
         for attempt in range(ATTEMPTS):
             connection = self._connected(RETURN_SECONDS if attempt else CONNECT_SECONDS)
             try:
+                where = f"/files?size={size}&md5sum={md5sum}"
+                (host, prefix), token = self._address(), self._authorization("PUT", where)
+                head = (
+                    f"PUT {prefix}{API}{where} HTTP/1.1\r\nHost: {host}\r\n"
+                    f"Connection: close\r\n{token}Request-Id: {number}\r\nContent-Type: application/gzip\r\n"
+                    f"Content-Length: {size}\r\n\r\n"
+                )
                 _send_all(connection, head.encode("ascii"), file)
                 return _decode(*received(connection), changing=True)["file_id"]
             except (ConnectionError, BrokenResponse):
-                continue
+                self._turn()
             except (TimeoutError, NotHttp):
                 break
             finally:
@@ -111,6 +132,13 @@ class Client:
         """Return what jobs used so far, or in all; jobs that do not exist are left out."""
         slices = [ids[at : at + _MOST_AT_ONCE] for at in range(0, len(ids), _MOST_AT_ONCE)]
         return [job for part in slices for job in self._get("/usage", ids=",".join(map(str, part)))["jobs"]]
+
+    def findings(self, job_id: int) -> Any:
+        """Return what was found about a job; nothing where the caller may not see it, or the server is an older one."""
+        try:
+            return self._get(f"/jobs/{job_id}/findings")["findings"]
+        except RequestRefused:
+            return []
 
     def why(self, job_id: int) -> Any:
         """Return why a job waits."""
@@ -250,26 +278,32 @@ class Client:
         `seconds`: how long a server that is away is given to come back. `by_key`: the client will show the key of a
         job, and needs no token.
         """
-        who = "Authorization: JobKey\r\n" if by_key else self._headers()[2]
-        return self._upgraded("/sessions", seconds, who)
+        return self._upgraded("/sessions", seconds, "Authorization: JobKey\r\n" if by_key else None)
 
-    def _upgraded(self, path: str, seconds: float, who: str) -> tuple[_socket.socket, bytes]:
+    def _upgraded(self, path: str, seconds: float, who: str | None) -> tuple[_socket.socket, bytes]:
         """Open a connection that carries frames from now on, and what was received on it already.
 
-        `who` is the header that says who asks.
+        `who` is the header that says who asks; None: the token of the user.
         """
+        if who is None:
+            self._check_token()  # one that is missing is refused before anything is sent
+        connection = self._connected(seconds, session=True)
         host, prefix = self._address()
-        request = (
-            f"GET {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\n{who}"
-            "Connection: Upgrade\r\nUpgrade: oarlock-session\r\n\r\n"
-        )
-        connection = self._connected(seconds)
         try:
-            connection.settimeout(ANSWER_SECONDS)
+            header = self._authorization("GET", path) if who is None else who
+            request = (
+                f"GET {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\n{header}"
+                "Connection: Upgrade\r\nUpgrade: oarlock-session\r\n\r\n"
+            )
+            connection.settimeout(self._patience())
             connection.sendall(request.encode("ascii"))
             status, rest = switched(connection)
+        except RequestRefused:
+            connection.close()
+            raise
         except (ConnectionError, BrokenResponse, NotHttp, TimeoutError):
             connection.close()
+            self._turn()
             raise RequestRefused(f"The server at {self.server} did not answer.", kind="NoAnswer", hint=_AGAIN) from None
         if status != 101:
             connection.close()
@@ -278,14 +312,32 @@ class Client:
         connection.settimeout(None)
         return connection, rest
 
-    def _headers(self) -> tuple[str, str, str]:
-        """Return the host, the prefix of addresses, and the header with the token."""
-        host, prefix = self._address()
-        return host, prefix, "" if self._url is None else f"Authorization: Bearer {_token()}\r\n"
+    def _authorization(self, method: str, path: str) -> str:
+        """Return the header that says who asks: with the user's token, else with what munge says for this request."""
+        if self._addresses[self._at][1] is None:
+            return ""
+        token = _token()
+        if token is None:
+            return f"Authorization: Munge {_munge_credential(f'{method} {API}{path}')}\r\n"
+        return f"Authorization: Bearer {token}\r\n"
+
+    def _check_token(self) -> None:
+        """Refuse to ask over the network without anything that says who asks."""
+        if self._addresses[self._at][1] is not None:
+            _token()
 
     def _address(self) -> tuple[str, str]:
         """Return the host and the prefix of addresses."""
-        return ("localhost", "") if self._url is None else (self._url[0], self._url[3])
+        url = self._addresses[self._at][1]
+        return ("localhost", "") if url is None else (url[0], url[3])
+
+    def _turn(self) -> None:
+        """Try the next address from now on."""
+        self._at = (self._at + 1) % len(self._addresses)
+
+    def _patience(self) -> float:
+        """Return how long one server is given for its answer."""
+        return ANSWER_SECONDS if len(self._addresses) == 1 else TURN_SECONDS
 
     def _get(self, path: str, **query: object) -> Any:
         words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
@@ -308,16 +360,20 @@ class Client:
         return _decode(status, answer, changing=bool(headers))
 
     def _call_raw(self, method: str, path: str, headers: str, body: bytes) -> tuple[int, bytes]:
-        host, prefix, token = self._headers()
-        head = (
-            f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        return self._send_until_answered(head.encode("ascii") + body, changing=bool(headers))
+        self._check_token()  # one that is missing is refused before anything is sent
+        about = f"{headers}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
 
-    def _send_until_answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
-        """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
-        for attempt in range(ATTEMPTS):
+        def request() -> bytes:
+            (host, prefix), token = self._address(), self._authorization(method, path)
+            head = f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{about}"
+            return head.encode("ascii") + body
+
+        return self._send_until_answered(request, changing=bool(headers))
+
+    def _send_until_answered(self, request: Callable[[], bytes], *, changing: bool) -> tuple[int, bytes]:
+        """Send until there is an answer. The same request id each time: done at most once."""
+        deadline, attempt = time.monotonic() + ANSWER_SECONDS, 0
+        while attempt < ATTEMPTS:
             try:
                 connection = self._connected(RETURN_SECONDS if attempt and changing else CONNECT_SECONDS)
             except RequestRefused:
@@ -325,50 +381,78 @@ class Client:
                     raise
                 break  # it was sent before: that the server is down now does not say that nothing was done
             try:
-                return _exchange(connection, request)
+                return _exchange(connection, request, self._patience())
             except TimeoutError:
-                break
+                # A server that works on a long request is asked again as often as there is time.
+                if time.monotonic() >= deadline or len(self._addresses) == 1:
+                    break
+                attempt = max(attempt, 1)
             except (ConnectionError, BrokenResponse):
-                continue
+                attempt += 1
+            self._turn()
         sentence = f"The server at {self.server} took the request but did not answer."
         raise RequestRefused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
 
-    def _connected(self, seconds: float) -> _socket.socket:
+    def _connected(self, seconds: float, *, session: bool = False) -> Any:
+        """Connect to a server that answers, within some seconds; for a `session` programs can wait for what comes."""
         deadline = time.monotonic() + seconds
         while True:
-            try:
-                return self._connect()
-            except OSError as why:
-                # Where not even the folder of the socket exists there is nothing to wait for.
-                nowhere = self._url is None and not os.path.isdir(os.path.dirname(self.server) or ".")
-                if nowhere or not isinstance(why, _MAY_COME_BACK) or time.monotonic() > deadline:
-                    raise self._down(why) from None
+            problems = []
+            for _ in self._addresses:
+                outcome = self._try_connect(session)
+                if not isinstance(outcome, OSError):
+                    return outcome
+                problems.append(outcome)
+                self._turn()
+            if not any(map(self._may_come_back, problems)) or time.monotonic() > deadline:
+                raise self._down(problems[0])
             time.sleep(_PAUSE)
 
-    def _connect(self) -> _socket.socket:
-        if self._url is None:
-            return _open(_socket.AF_UNIX, self.server)
-        _, name, port, _ = self._url
-        if self.server.startswith("https"):
-            return _open_tls(name, port)
-        family, *_, where = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)[0]
-        return _open(family, where)
+    def _try_connect(self, session: bool) -> Any:
+        try:
+            return self._connect(session)
+        except OSError as why:
+            return why
+
+    def _may_come_back(self, why: OSError) -> bool:
+        """Return whether a server that could not be reached is waited for."""
+        # Where not even the folder of the socket exists there is nothing to wait for.
+        nowhere = not any(url or os.path.isdir(os.path.dirname(where) or ".") for where, url in self._addresses)
+        return isinstance(why, _MAY_COME_BACK) and not nowhere
+
+    def _connect(self, session: bool) -> Any:
+        where, url = self._addresses[self._at]
+        if url is None:
+            return _open(_socket.AF_UNIX, where)
+        _, name, port, _ = url
+        if where.startswith("https"):
+            return _open_session_tls(name, port) if session else _open_tls(name, port)
+        return _open_any(name, port)
 
     def _down(self, why: OSError) -> RequestRefused:
         return RequestRefused(
             f"No server answers at {self.server} ({why.strerror or why}); nothing was changed.",
             kind="ServerDown",
-            hint=f"Try again later, or name another one with --server or ${VARIABLE}.",
+            hint=f"Try again later, or name another one with ${VARIABLE}.",
         )
 
 
 def default_server() -> str:
-    """Return the socket of a plain user's own instance where there is one, else the system's."""
-    if os.geteuid() == 0:
-        return SYSTEM_SOCKET
+    """Return the socket of a plain user's own instance where there is one, else what this login host is set to, else
+    the system's socket."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     own = f"{state}/oarlock/server.sock"
-    return own if os.path.exists(own) else SYSTEM_SOCKET
+    if os.geteuid() != 0 and os.path.exists(own):
+        return own
+    try:
+        with open(SERVER_FILE) as file:
+            return file.readline().strip() or SYSTEM_SOCKET
+    except OSError:
+        return SYSTEM_SOCKET
+
+
+def _site_authority() -> str | None:
+    return CA_FILE if os.path.exists(CA_FILE) else None
 
 
 def request_id() -> str:
@@ -378,6 +462,12 @@ def request_id() -> str:
     made[6] = made[6] & 0x0F | 0x40
     made[8] = made[8] & 0x3F | 0x80
     return made.hex()
+
+
+def _addresses(server: str) -> list[tuple[str, tuple[str, str, int, str] | None]]:
+    """Split the addresses of a site's servers: each as it is written, and what it stands for if it is no socket."""
+    several = [server] if os.path.exists(server) else [part.strip() for part in server.split(",") if part.strip()]
+    return [(where, _url(where) if "://" in where else None) for where in several or [server]]
 
 
 def _url(server: str) -> tuple[str, str, int, str]:
@@ -401,16 +491,37 @@ def token_file() -> str:
     return f"{os.environ.get('XDG_CONFIG_HOME') or os.path.expanduser('~/.config')}/oarlock/token"
 
 
-def _token() -> str:
+def _token() -> str | None:
+    """Return the user's token; None if there is none, but munge, which says who asks as well."""
     token = os.environ.get(TOKEN_VARIABLE) or _kept_token()
+    if not token and os.path.exists(_munge_socket()):
+        return None
     if not token or not token.isascii() or not token.isprintable():
         raise RequestRefused(
             f"A server that is reached over the network needs a token: neither ${TOKEN_VARIABLE} nor {token_file()} "
             "has one.",
             kind="NoToken",
-            hint="`oarlock token add NAME --save`, on the machine of the server, makes one.",
+            hint="`oarlock token add NAME --save`, on the machine of the server, makes one. Or is munge stopped here?",
         )
     return token
+
+
+def _munge_socket() -> str:
+    return os.environ.get(MUNGE_VARIABLE) or MUNGE_SOCKET
+
+
+def _munge_credential(request: str) -> str:
+    # Late: nobody with a token, or on the socket, pays for it.
+    from oarlock.munge import CredentialRefused, MungeAway, encode
+
+    try:
+        return encode(request.encode(), _munge_socket())
+    except (MungeAway, CredentialRefused) as problem:
+        raise RequestRefused(
+            f"Nobody says who you are: {problem}; nothing was sent.",
+            kind="NoToken",
+            hint="Has munge.service failed on this host? A token does as well: `oarlock token add` on the server.",
+        ) from None
 
 
 def _kept_token() -> str:
@@ -424,22 +535,46 @@ def _kept_token() -> str:
         return ""
 
 
-def _open_tls(name: str, port: int) -> _socket.socket:
+def _open_tls(name: str, port: int) -> Any:
     # Imported here: nobody on the socket pays for it.
+    from oarlock.minimal_tls import CertificateRefused, TlsConnection
+
+    try:
+        return TlsConnection(_open_any(name, port), name, os.environ.get(CA_VARIABLE) or _site_authority())
+    except CertificateRefused as problem:
+        raise _untrusted(name, str(problem)) from None
+
+
+def _open_any(name: str, port: int) -> _socket.socket:
+    """Connect to the first address of a name that answers."""
+    problem: OSError = ConnectionRefusedError()
+    for family, *_, place in _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM):
+        try:
+            return _open(family, place)
+        except OSError as why:  # noqa: PERF203 - a name has one or two addresses
+            problem = why
+    raise problem
+
+
+def _untrusted(name: str, why: str) -> RequestRefused:
+    return RequestRefused(
+        f"The certificate of {name} is not to be trusted: {why}.",
+        kind="ServerDown",
+        hint=f"If it is your site's own authority, ${CA_VARIABLE} names the file of its certificate.",
+    )
+
+
+def _open_session_tls(name: str, port: int) -> _socket.socket:
     import socket
     import ssl
 
-    context = ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE) or None)
+    context = ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE) or _site_authority())
     plain = socket.create_connection((name, port), timeout=CONNECT_SECONDS)
     try:
         return context.wrap_socket(plain, server_hostname=name)
     except ssl.SSLCertVerificationError as problem:
         plain.close()
-        raise RequestRefused(
-            f"The certificate of {name} is not to be trusted: {problem.verify_message}.",
-            kind="ServerDown",
-            hint=f"If it is your site's own authority, ${CA_VARIABLE} names the file of its certificate.",
-        ) from None
+        raise _untrusted(name, problem.verify_message) from None
     except BaseException:
         plain.close()
         raise
@@ -468,10 +603,10 @@ def _send_all(connection: _socket.socket, head: bytes, file: Any) -> None:
         return
 
 
-def _exchange(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
+def _exchange(connection: _socket.socket, request: Callable[[], bytes], seconds: float) -> tuple[int, bytes]:
     try:
-        connection.settimeout(ANSWER_SECONDS)
-        connection.sendall(request)
+        connection.settimeout(seconds)
+        connection.sendall(request())
         return received(connection)
     except NotHttp as beginning:
         sentence = f"What answers there is not an Oarlock server: it says `{beginning}`."

@@ -17,6 +17,8 @@ from oarlock.settings.job_keys import JobSettings
 from oarlock.settings.kinds import SettingKind
 from oarlock.settings.scheduler_keys import SchedulerSettings
 from oarlock.settings.server_keys import ServerSettings
+from oarlock.settings.sign_in_keys import SignInSettings
+from oarlock.settings.source_keys import SourceSettings
 from oarlock.settings.staging_keys import StagingSettings
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
@@ -24,7 +26,7 @@ VARIABLE = "OARLOCK_CONF"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(SchedulerSettings, StagingSettings, JobSettings, ServerSettings):
+class Config(SourceSettings, SignInSettings, SchedulerSettings, StagingSettings, JobSettings, ServerSettings):
     """All settings, with a default for each; sentences go to the reference page.
 
     Fields of the last base come first: that is the order of the reference page.

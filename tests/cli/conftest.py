@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.cli.commands import module_name
 from tests import canned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,8 @@ def run(server, tmp_path):
     """Run a command in an empty folder, as a process of its own, against the canned server."""
 
     def ran(command, *words, cwd=None, stdin="", **variables):
-        code = f"import sys; from oarlock.cli.{command} import main; sys.exit(main())"
+        module = f"oarlock.cli.{command}" if command.startswith("slurm.") else module_name(command)
+        code = f"import sys; from {module} import main; sys.exit(main())"
         environment = {
             "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"),
             "TZ": "UTC", "OARLOCK_SERVER": server.address, **variables,

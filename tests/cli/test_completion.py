@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from oarlock.cli.oarlock import main, options
-from oarlock.cli.subcommands.completion import offers
+from oarlock.cli.subcommands.site.completion import offers
 from scripts import manual
 from tests.waiting import wait_until
 

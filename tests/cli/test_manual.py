@@ -50,7 +50,8 @@ def readable(page: str) -> bool:
 def test_a_page_of_oarlock_says_what_its_help_says(run, name):
     page = oarlock_manual.man_page(name)
     assert readable(page)
-    assert f"\n\\fBoarlock {name}\\fR\n" in oarlock_manual.overview()
+    written = name.replace("-", "\\-")
+    assert f"\n\\fBoarlock {written}\\fR\n" in oarlock_manual.overview()
     ran = run("oarlock", name, "--help", COLUMNS="10000")
     options = re.findall(r"^  (?:-\w(?: \S+)?, )?(--[a-z-]+)", ran.out, re.MULTILINE)
     told = page.replace("\\-", "-")

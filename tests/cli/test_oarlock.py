@@ -8,6 +8,7 @@ import pytest
 
 from oarlock import __version__
 from oarlock.cli.oarlock import main
+from oarlock.cli.output import unless_nobody_reads
 from oarlock.config import KEYS, load
 from tests.canned import ok
 
@@ -135,3 +136,40 @@ def test_a_token_for_a_node_is_asked_for_and_written_to_a_file(run, server, tmp_
     assert server.requests[0].json == {"name": "desk1", "days": 30, "node": "desk1"}
     ran = run("oarlock", "token", "add", "--node", "desk1", "--save")
     assert (ran.code, ran.err) == (2, "oarlock: --save is for a token of your own.\n  Write this one with -o FILE.\n")
+
+
+def _run_unread(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with an output that nobody reads any more, as behind `| head`."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "oarlock", *words], env={**os.environ, **environment}, stdout=write_end,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write_end)
+
+
+@pytest.mark.parametrize("words", [["config"], ["--help"], ["samples", "--help"], ["completion", "bash"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_left_ends_a_command_quietly(words, unbuffered):
+    ran = _run_unread(*words, PYTHONUNBUFFERED=unbuffered)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [["samples", "1"], ["samples", "1", "--csv"], ["samples", "1", "--json"]])
+def test_samples_that_nobody_reads_end_quietly(server, words):
+    curve = {"series": "cpus", "node": "n1", "unit": "", "points": [[0, 1.0, 1.0, 1.0]]}
+    view = {"job_id": 1, "live": True, "since": 0, "until": 9, "gaps": [], "series": [curve] * 5000}
+    server.says(ok(view))
+    ran = _run_unread(*words, OARLOCK_SERVER=server.address)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_another_pipe_that_breaks_is_not_taken_for_the_reader():
+    def send() -> int:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        unless_nobody_reads(send)

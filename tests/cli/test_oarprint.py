@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.cli.oarprint import VARIABLE, lines
+from oarlock.cli.jobs.oarprint import VARIABLE, lines
 from tests.golden.records import RECORDS, record
 from tests.lang.cases import needs_golden
 
@@ -23,7 +23,7 @@ def oarprint(tmp_path):
     """Run the command where no server is."""
 
     def run(*words, stdin=b"", **variables):
-        code = "import sys; from oarlock.cli.oarprint import main; sys.exit(main())"
+        code = "import sys; from oarlock.cli.jobs.oarprint import main; sys.exit(main())"
         environment = {"PYTHONPATH": str(ROOT / "src"), "OARLOCK_SERVER": "/nowhere", "LANG": "C.UTF-8", **variables}
         return subprocess.run(
             [sys.executable, "-c", code, *words],
@@ -107,6 +107,26 @@ def test_what_cannot_be_printed_is_refused_with_a_way_out(oarprint, words, stdin
     first, *hint = err.splitlines()
     assert first == f"oarprint: {says}"
     assert hint
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("line", ["x" * (1 << 20), "a = 'b' , " * (1 << 17), "'" * (1 << 20)])
+def test_a_megabyte_that_is_no_resource_is_refused_at_once(oarprint, line: str):
+    code, out, err = oarprint("a", "-f", "-", stdin=line + "\n")
+    assert (code, out, len(err) < 300) == (1, "", True)
+    assert err.startswith(f"oarprint: Line 1 does not describe a resource: `{line[:40]}`.\n")
+
+
+@pytest.mark.timeout(20)
+def test_a_megabyte_of_quotes_in_a_value_is_read_at_once(oarprint):
+    value = "a = '" * (1 << 18)
+    assert oarprint("host", "-f", "-", stdin=f"host = '{value}'\n") == (0, f"{value}\n", "")
+
+
+def test_values_of_any_length_are_sorted(oarprint):
+    large = "9" * 10_000
+    stdin = "".join(f"core = '{value}'\n" for value in (large, "07", "7", "10"))
+    assert oarprint("core", "-f", "-", stdin=stdin) == (0, f"07\n7\n10\n{large}\n", "")
 
 
 def test_a_job_without_resources_prints_nothing(oarprint):

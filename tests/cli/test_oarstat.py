@@ -369,7 +369,7 @@ def test_a_server_that_is_down_is_told(run):
 
 def test_a_list_that_nobody_reads_to_its_end_is_no_error_to_tell_of(server):
     server.says(ok({"jobs": [view(n, message="x" * 100) for n in range(5000)]}))
-    code = "import sys; from oarlock.cli.oarstat import main; sys.exit(main())"
+    code = "import sys; from oarlock.cli.jobs.oarstat import main; sys.exit(main())"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OARLOCK_SERVER": server.address},

@@ -109,7 +109,7 @@ def test_a_directory_is_the_asked_one_or_this_one_as_the_shell_names_it(run, ser
 
 def test_a_removed_directory_is_told(server, tmp_path):
     gone = "import os, sys; os.mkdir('d'); os.chdir('d'); os.rmdir('../d'); sys.argv[1:] = ['true']"
-    code = f"{gone}; from oarlock.cli.oarsub import main; sys.exit(main())"
+    code = f"{gone}; from oarlock.cli.jobs.oarsub import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True, text=True, timeout=60, check=False,
@@ -167,6 +167,9 @@ def test_a_script_in_an_older_encoding_can_be_scanned(run, server, tmp_path):
         (["-i", "absent"], "The key absent cannot be read: No such file or directory."),
         (["-i", "."], "The key . cannot be read: Is a directory."),
         (["-i", "large"], "large is no private key: it has more than 16384 bytes."),
+        (["-i", "key.pub"], "key.pub is no private key: it is a public one."),
+        (["-i", "nothing"], "nothing is no private key: it is empty."),
+        (["-i", "words"], "words is no private key: there is none in it."),
         (["-i", "latin"], "latin is no private key: byte 3 of it is not valid UTF-8."),
         (
             ["-i", "key", "--import-job-key-inline", "secret"],
@@ -183,6 +186,9 @@ def test_what_is_no_key_or_no_place_for_one_is_refused_at_once(run, server, tmp_
     (tmp_path / "key").write_text("-----BEGIN\nsecret\n")
     (tmp_path / "large").write_bytes(b"x" * 1_000_000)
     (tmp_path / "latin").write_bytes(b"ab\xe9")
+    (tmp_path / "key.pub").write_text("ssh-ed25519 AAAA ada@front\n")
+    (tmp_path / "nothing").touch()
+    (tmp_path / "words").write_text("no key at all\n")
     (tmp_path / "link").symlink_to("key")
     before = sorted(tmp_path.iterdir())
     ran = run("oarsub", *words, "x")
@@ -426,7 +432,7 @@ def test_a_server_that_is_down_has_no_job_and_the_command_says_so(run):
     assert (ran.code, ran.out) == (9, "")
     assert ran.err == (
         "oarsub: No server answers at /nowhere/server.sock (No such file or directory); nothing was changed.\n"
-        "  Try again later, or name another one with --server or $OARLOCK_SERVER.\n"
+        "  Try again later, or name another one with $OARLOCK_SERVER.\n"
     )
 
 

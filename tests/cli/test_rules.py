@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from oarlock.cli.oarlock import main
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from tests.bed import needs_root
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.cli.layout.usage import size, usage_blocks
-from oarlock.web.verbs.usage import UsageView
+from oarlock.web.verbs.measurements.usage import UsageView
 
 
 def lines(**fields):

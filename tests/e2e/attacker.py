@@ -6,15 +6,19 @@ It becomes the user, works until its input ends, and prints what it saw as JSON.
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import sys
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 Answer = tuple[int, bytes]
 
@@ -26,17 +30,21 @@ class Caller:
         self._path = path
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def once(self, method: str, path: str, body: Any = None, request_id: str = "") -> Answer:
-        answer = await self.again(method, path, body, request_id)
+    async def once(
+        self, method: str, path: str, body: Any = None, request_id: str = "", prefix: str = "/api/v1"
+    ) -> Answer:
+        answer = await self.again(method, path, body, request_id, prefix)
         self.close()
         return answer
 
-    async def again(self, method: str, path: str, body: Any = None, request_id: str = "") -> Answer:
+    async def again(
+        self, method: str, path: str, body: Any = None, request_id: str = "", prefix: str = "/api/v1"
+    ) -> Answer:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self._path)
         reader, writer = self._streams
         content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
+        head = f"{method} {prefix}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
         if method != "GET":
             head += f"Request-Id: {request_id or uuid.uuid4().hex}\r\n"
         writer.write(f"{head}\r\n".encode() + content)
@@ -61,6 +69,8 @@ class Program:
         self.ended = asyncio.Event()
         self.statuses: Counter[str] = Counter()
         self.seconds: list[tuple[str, float]] = []
+        self.faults: list[str] = []
+        self.seed = int(os.environ.get("ATTACK_SEED") or time.time_ns())
 
     def job(self, **more: Any) -> dict[str, Any]:
         return {"command": "true", "resources": ["/core=1,walltime=0:1:0"], "directory": self.directory, **more}
@@ -80,7 +90,11 @@ class Program:
                     await asyncio.sleep(0.05)
                 number += 1
 
-        tasks = [asyncio.create_task(one(number)) for number in range(count)]
+        await self.side_by_side([one(number) for number in range(count)])
+
+    async def side_by_side(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Work on all of these until the input ends."""
+        tasks = [asyncio.create_task(work) for work in works]
         await self.ended.wait()
         for task in tasks:
             task.cancel()
@@ -150,10 +164,166 @@ async def connections(program: Program) -> None:
                 program.statuses[type(problem).__name__] += 1
             await asyncio.sleep(0.05)
 
-    tasks = [asyncio.create_task(hold(number)) for number in range(1400)]
-    await program.ended.wait()
-    for task in tasks:
-        task.cancel()
+    await program.side_by_side([hold(number) for number in range(1400)])
+
+
+async def heads(program: Program) -> None:
+    """Send what is no request, half of one, or has an odd head, on 50 connections of the socket and of the port."""
+    host, _, port = program.address.rpartition(":")
+    chance = random.Random(program.seed)
+    good = b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    odd = [
+        b"\x16\x03\x01" + bytes(300),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\n{}",
+        b"POST /api/v1/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nffffffff\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 5000 + b"\r\n",
+        b"GET /%00%ff/../../etc/passwd HTTP/1.1\r\nHost: \xff\r\n\r\n",
+    ]
+
+    async def throw(number: int) -> None:
+        while not program.ended.is_set():
+            text = bytearray(chance.choice([*odd, good]))
+            for _ in range(chance.randrange(4)):
+                text[chance.randrange(len(text))] = chance.randrange(256)
+            try:
+                where = (
+                    asyncio.open_unix_connection(program.path)
+                    if number % 2
+                    else asyncio.open_connection(host, int(port))
+                )
+                reader, writer = await where
+                writer.write(bytes(text))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    first = await asyncio.wait_for(reader.readline(), 0.2)
+                    program.statuses[first[9:12].decode("ascii", "replace") or "closed"] += 1
+                writer.close()
+            except (OSError, ValueError) as problem:
+                program.statuses[type(problem).__name__] += 1
+
+    await program.side_by_side([throw(number) for number in range(50)])
+
+
+async def generated(program: Program) -> None:
+    """Send requests to every verb that the server describes, with fields of the right names and of any kind."""
+    _, text = await Caller(program.path).once("GET", "/openapi.json", prefix="/api")
+    described = json.loads(text)
+    verbs = [
+        (method.upper(), path, sorted(_fields(described, verb)))
+        for path, verbs in described["paths"].items()
+        for method, verb in verbs.items()
+        if "/live" not in path
+    ]
+    chance = random.Random(program.seed)
+
+    async def work(caller: Caller, _: int) -> Answer:
+        method, path, fields = chance.choice(verbs)
+        for place in ("{id}", "{name}", "{node}"):
+            path = path.replace(place, quote(str(_odd(chance)), safe=""))
+        chosen = {name: _odd(chance) for name in fields if name not in COMMANDS and chance.random() < 0.5}
+        if "command" in fields:
+            chosen["command"] = "true"
+        path = path.removeprefix("/api/v1")
+        if method == "GET":
+            path += "?" + "&".join(f"{name}={quote(str(value))}" for name, value in chosen.items())
+            return await caller.again(method, path)
+        status, content = await caller.again(method, path, chosen)
+        if status >= 500:
+            program.faults.append(f"{method} {path} {chosen} {content[:300]!r}")
+        return status, content
+
+    await program.many(20, work)
+
+
+def _fields(described: Any, verb: Any) -> set[str]:
+    """Return the names of the fields that a verb takes, in its address and in its body."""
+    names = {one["name"] for one in verb.get("parameters", ()) if one.get("in") == "query"}
+    for content in verb.get("requestBody", {}).get("content", {}).values():
+        schema = content.get("schema", {})
+        if "$ref" in schema:
+            schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        names |= set(schema.get("properties", ()))
+    return names
+
+
+INJECTIONS = (
+    "'; DROP TABLE jobs; --",
+    '" OR 1=1 --',
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned #",
+    "a\nERROR forged line",
+    "\x1b[2J\x1b]0;title\x07",
+    "<script>alert(1)</script>",
+    "{{7*7}}{% raw %}",
+    "%s%n%x",
+    "../../../../etc/passwd",
+    "\u202egnp.exe",
+    "\x00end",
+    "A" * 5000,
+    "=cmd|' /C calc'!A0",
+)
+
+
+COMMANDS = frozenset({"command", "script", "array"})
+"""Fields whose text is run by a shell, as its owner: that is what they are for."""
+
+
+def _odd(chance: random.Random) -> Any:
+    """Draw a value that somebody might send who means no good."""
+    return chance.choice(
+        [
+            1,
+            0,
+            -1,
+            2**31,
+            2**63,
+            2**70,
+            1.5,
+            "",
+            "1",
+            None,
+            True,
+            [],
+            {},
+            [1] * 50,
+            ["x"],
+            {"a": {"b": []}},
+            *INJECTIONS,
+        ]
+    )
+
+
+async def swaps(program: Program) -> None:
+    """Submit jobs whose output lies in a directory that is swapped with a link to root's, all the time."""
+    trap, real, link = (Path(program.directory, name) for name in ("trap", "trap.real", "trap.link"))
+    real.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(Path(program.directory).parent / "secret")
+    link.rename(trap)
+    turns = 0
+
+    def swap() -> None:
+        nonlocal turns
+        while not program.ended.is_set():
+            trap.rename(link)
+            real.rename(trap)
+            trap.rename(real)
+            link.rename(trap)
+            turns += 1
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    body = program.job(directory=str(trap), stdout="out", stderr=str(trap / "err"))
+    body["array"] = [str(n) for n in range(20)]
+    while not program.ended.is_set():
+        status, _ = await Caller(program.path).once("POST", "/jobs", body)
+        program.statuses[str(status)] += 1
+        await asyncio.sleep(1)
+    thread.join()
+    program.statuses["turns"] = turns
 
 
 async def commands(program: Program) -> None:
@@ -196,7 +366,8 @@ def _name() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-MODES = {one.__name__: one for one in (reservations, arrays, alternatives, readers, connections, commands, starts)}
+_ATTACKS = (reservations, arrays, alternatives, readers, connections, heads, generated, swaps)
+MODES = {mode.__name__: mode for mode in (*_ATTACKS, commands, starts)}
 
 
 async def main(path: str, address: str, directory: str, mode: str) -> None:
@@ -209,7 +380,7 @@ async def main(path: str, address: str, directory: str, mode: str) -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     await MODES[mode](program)
-    print(json.dumps({"statuses": program.statuses, "seconds": program.seconds}))
+    print(json.dumps({"statuses": program.statuses, "seconds": program.seconds, "faults": program.faults}))
 
 
 if __name__ == "__main__":

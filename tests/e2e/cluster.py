@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.model.resource import ResourceState
-from oarlock.store.queries import attempts, events, resources
-from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import attempts
+from oarlock.store.queries.job.attempts import Attempt
 from tests import bed
 from tests.e2e.instance import Instance
 

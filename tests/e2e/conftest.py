@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.cli.commands import module_name
 from tests.bed import accounts
 from tests.e2e.instance import instance
 
@@ -43,7 +44,7 @@ def users():
 @pytest.fixture(scope="module")
 def shop(shared_workspace, users):
     """An instance that serves, for all tests of a module that leave it as it was."""
-    more = {"COSYSTEM_HOSTNAME": "127.0.0.1", "SESSIONS_PER_USER": 8}
+    more = {"COSYSTEM_HOSTNAME": "127.0.0.1", "DEPLOY_HOSTNAME": "127.0.0.1", "SESSIONS_PER_USER": 8}
     with instance(shared_workspace, users[0], f"i{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
         made.serve()
         yield made
@@ -64,7 +65,7 @@ def programs(shared_workspace) -> Path:
     folder.mkdir()
     for name in ("oarsh", "oarcp"):
         path = folder / name
-        code = f"import sys; from oarlock.cli.{name} import main; sys.exit(main())"
+        code = f"import sys; from {module_name(name)} import main; sys.exit(main())"
         path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
         path.chmod(0o755)
     return folder

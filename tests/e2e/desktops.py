@@ -14,7 +14,7 @@ from typing import Any
 
 from oarlock.client import Client
 from oarlock.model.job import FINAL, JobState
-from oarlock.store.queries import resources
+from oarlock.store.queries.cluster import resources
 from tests import bed
 from tests.certificates import certificate
 from tests.e2e.instance import SOURCE, Instance, free_port, instance, own_address

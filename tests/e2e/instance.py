@@ -18,7 +18,9 @@ from oarlock.client import Client
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import accounting, events, jobs, new_jobs
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.usage import accounting
 from tests import bed
 from tests.clusters import add_nodes
 from tests.waiting import wait_until
@@ -30,8 +32,10 @@ SETTINGS = {"NODE_TRANSPORT": "local", "WATCH_FREQUENCY": 1, "JOBDEL_SOFTWALLTIM
 class Instance:
     """A state directory with nodes of two cores. The server may be started, killed and started again.
 
-    `more` are settings of its own; `address` is that of an empty PostgreSQL database.
+    `more` are settings of its own; `address` is that of an empty PostgreSQL database; `source` has the server's code.
     """
+
+    source = SOURCE
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Instance:
         with (self.state / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "oarlock", "serve", "--state", self.state, "--config", self.settings],
-                env={**os.environ, "PYTHONPATH": str(SOURCE)},
+                env={**os.environ, "PYTHONPATH": str(self.source)},
                 stderr=log,
             )
 

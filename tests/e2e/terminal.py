@@ -30,9 +30,10 @@ from oarlock.node.wire.stream import (
     encode_frame,
     encode_message,
 )
+from oarlock.node.wire.terminal_modes import set_modes
 from tests.e2e.instance import SOURCE, Instance
 
-_OARSUB = "import sys; from oarlock.cli.oarsub import main; sys.exit(main())"
+_OARSUB = "import sys; from oarlock.cli.jobs.oarsub import main; sys.exit(main())"
 SECONDS = 30.0
 
 
@@ -64,9 +65,13 @@ def command_of(
 class Terminal:
     """A terminal in which `oarsub` runs."""
 
-    def __init__(self, site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80)) -> None:
+    def __init__(
+        self, site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {}
+    ) -> None:
         self.master, slave = pty.openpty()
         self.resize(*size)
+        if modes:
+            set_modes(slave, dict(modes))
         self.process = command_of(
             site,
             user,
@@ -142,9 +147,11 @@ def _own_terminal() -> None:
 
 
 @contextlib.contextmanager
-def terminal(site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80)) -> Iterator[Terminal]:
-    """Run `oarsub` with these words in a terminal."""
-    made = Terminal(site, user, *words, size=size)
+def terminal(
+    site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {}
+) -> Iterator[Terminal]:
+    """Run `oarsub` with these words in a terminal; `modes`: as the user set them before."""
+    made = Terminal(site, user, *words, size=size, modes=modes)
     try:
         yield made
     finally:

@@ -15,16 +15,22 @@ from typing import Any
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store.queries import jobs
+from oarlock.store.queries.job import jobs
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 
-pytestmark = [needs_root, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [needs_root, pytest.mark.soak, pytest.mark.hostile, pytest.mark.timeout(900)]
 
 PROGRAM = Path(__file__).with_name("attacker.py")
 WAITING = 23_000
 WINDOW = float(os.environ.get("ATTACK_SECONDS") or 20.0)
-ATTACKS = ("reservations", "arrays", "alternatives", "readers", "connections")  # rows 5 to 9 of the table of attacks
+ATTACKS = (
+    *("reservations", "arrays", "alternatives", "readers", "connections"),  # rows 5 to 9 of the table of attacks
+    *("heads", "generated", "swaps"),
+)
+OWN_JOBS_FAIL = ("generated", "swaps")
+"""Attacks that submit jobs with directories that are not there, or not theirs."""
+
 SLOWEST = 1.0
 LEAST_RATE = 0.5
 
@@ -93,6 +99,9 @@ def busy_site(workspace, two_users, address) -> Iterator[Instance]:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, two_users, attack: str):
     attacker, victim = two_users
+    secret = busy_site.home.parent / "secret"
+    secret.mkdir(mode=0o700)
+    (secret / "kept").touch()
     quiet_rate, quiet = measured(busy_site, victim)
     with running(busy_site, attacker, attack) as done:
         time.sleep(2)  # until it is in full swing
@@ -107,8 +116,13 @@ def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, tw
     assert p99(seen) <= SLOWEST
     assert rate >= LEAST_RATE * quiet_rate
     deleted = sum(one["statuses"].get("delete 200", 0) for one in (quiet, seen))
-    assert failed(busy_site) <= deleted  # no job ended in Error that nobody deleted
+    if attack not in OWN_JOBS_FAIL:
+        assert failed(busy_site) <= deleted  # no job ended in Error that nobody deleted
     assert len(busy_site.log()) < 8 << 20
+    assert done["faults"] == []
+    assert "request failed" not in busy_site.log()
+    assert [path.name for path in secret.iterdir()] == ["kept"]
+    assert not list(busy_site.home.rglob("pwned"))
 
 
 def failed(site: Instance) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.cli.commands import module_name
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance
@@ -30,7 +31,7 @@ def programs(shared_workspace: Path) -> Path:
     folder = shared_workspace / "commands"
     folder.mkdir()
     for name in COMMANDS:
-        code = f"import sys; from oarlock.cli.{name} import main; sys.exit(main())"
+        code = f"import sys; from {module_name(name)} import main; sys.exit(main())"
         (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -c "{code}" "$@"\n')
         (folder / name).chmod(0o755)
     return folder

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import signal
 import ssl
@@ -169,3 +170,8 @@ def test_every_verb_of_a_collector_is_answered_and_no_other(collect):
     kinds = {name: status(name) for name in VERBS}
     assert {name for name, kind in kinds.items() if kind != "UnknownVerb"} == COLLECTOR_VERBS
     assert "InternalError" not in kinds.values()
+    with urllib.request.urlopen(f"{collect.url}/api/openapi.json", timeout=20, context=trusting(collect)) as answer:
+        paths = json.load(answer)["paths"]
+    assert {verb["operationId"] for path in paths.values() for verb in path.values()} == COLLECTOR_VERBS
+    with urllib.request.urlopen(f"{collect.url}/api/docs", timeout=20, context=trusting(collect)) as answer:
+        assert answer.read().decode().count("<tr><td>") == len(COLLECTOR_VERBS)

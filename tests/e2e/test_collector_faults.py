@@ -12,10 +12,11 @@ import pytest
 
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 from tests.e2e.test_usage import _metrics
+from tests.node.fuse import mounted
 
 pytestmark = needs_root
 
@@ -85,6 +86,22 @@ def test_while_a_write_hangs_jobs_start_and_end(site):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGCONT)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this kernel has no FUSE")
+def test_with_ten_seconds_a_write_jobs_start_and_end_and_it_is_seen(site):
+    """A process that waits for such a disk cannot be killed: the server stops without it."""
+    live = site.state / "samples" / "live"
+    live.mkdir(0o700)
+    with mounted(live, 0, 0, write_seconds=10.0) as disk:
+        ids = site.submit_many(["sleep 2"] * 4, array=False)
+        site.serve()
+        site.until(site.all_over)
+        assert [site.job(job).state for job in ids] == [JobState.TERMINATED] * 4
+        site.until(lambda: figures(site)["behind_seconds"] > 3)
+        assert not disk.written
+        assert site.stop() < 10
 
 
 def collector(site: Instance) -> int:

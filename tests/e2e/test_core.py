@@ -12,17 +12,21 @@ from pathlib import Path
 import pytest
 
 from oarlock.config import Config
-from oarlock.job.cluster import queue_states
+from oarlock.job import queue_states
 from oarlock.job.reactor.steps import Periodic
 from oarlock.lang import request as requests
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
-from oarlock.server import serve
-from oarlock.server.clock import RealClock
+from oarlock.server import instance, serve
 from oarlock.server.core import REQUEST_SECONDS, ServerCore
+from oarlock.server.process.clock import RealClock
 from oarlock.settings.kinds import NodeTransport
-from oarlock.store.queries import administration, events, jobs, new_jobs, plans, resources, user_records
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.planning import plans
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.users import user_records
 from tests import bed
 from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office
@@ -82,10 +86,12 @@ async def site(workspace, user, *, node=NODE, cpus=(0, 1), clock=None, **setting
     home.mkdir()
     home.chmod(0o777)
     try:
-        with serve.open_instance(workspace / "state", config) as database:
+        with instance.open_instance(workspace / "state", config) as database:
             rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
-            core = ServerCore(workspace / "state", config, database, clock or RealClock(), serve.attempt_key(database))
+            core = ServerCore(
+                workspace / "state", config, database, clock or RealClock(), instance.attempt_key(database)
+            )
             running = asyncio.create_task(serve.run(core))
             yield Site(core, user, home)
             core.stopping.set()

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from oarlock.cli.subcommands import demo
+from oarlock.cli.subcommands.instance import demo
 from oarlock.config import Config
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE
@@ -76,7 +76,8 @@ def shown_until(master, text, *, seconds=100):
 def test_a_shell_and_oarsh_to_a_second_node_are_shown_in_a_terminal(shop, users):
     socket, home = shop.state / "server.sock", shop.home
     place = f"ShellPlace(Path('{socket}'), '{users[0]}', Path('{home}'), {tuple(shop.nodes)})"
-    code = f"from pathlib import Path; from oarlock.cli.subcommands.demo_shell import *; show_shell({place}, print)"
+    module = "oarlock.cli.subcommands.instance.demo_shell"
+    code = f"from pathlib import Path; from {module} import *; show_shell({place}, print)"
     with in_terminal("-c", code) as (process, master):
         shown = shown_until(master, b"no key, no ssh.")
         assert process.wait(timeout=30) == 0, shown

@@ -9,7 +9,7 @@ import pytest
 from oarlock.client import Client
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.store.queries import events, resources
+from oarlock.store.queries.cluster import events, resources
 from tests.bed import needs_root
 from tests.e2e.desktops import DesktopProcess, brought_back, ended, plain, submitted, tls_instance
 

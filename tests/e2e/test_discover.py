@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oarlock.model.job import FINAL
-from oarlock.store.queries import resources
+from oarlock.store.queries.cluster import resources
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 from tests.e2e.terminal import job_of, piped

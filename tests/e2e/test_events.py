@@ -22,11 +22,12 @@ from oarlock.model.errors import NodeRefused
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
 from oarlock.store.engine.opening import MemoryDatabase
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 from tests.bed import needs_root, needs_v1, open_node, script, site_directory
 from tests.e2e.instance import instance
 from tests.e2e.terminal import job_of, piped
 from tests.scenarios.cluster import Cluster
+from tests.server.post_office import post_office
 from tests.waiting import wait_until
 
 pytestmark = needs_root
@@ -181,10 +182,13 @@ def test_jobs_that_make_room_are_checkpointed_or_deleted_have_events(site):
 
 @pytest.mark.manual(131, 143)
 def test_a_job_that_does_not_end_is_given_up_and_its_mail_is_not_sent(workspace, two_users):
-    more = {
-        "JOBDEL_SOFTWALLTIME": 1, "JOBDEL_WALLTIME": 2, "MAIL_SMTP_SERVER": "127.0.0.1:9", "MAIL_SENDER": "oar@lab.org",
-    }  # fmt: skip
-    with instance(workspace, two_users[0], f"x{os.getpid()}n", nodes=1, more=more) as site:
+    more = {"JOBDEL_SOFTWALLTIME": 1, "JOBDEL_WALLTIME": 2, "MAIL_SENDER": "oar@lab.org"}
+    with (
+        post_office(refuses=True) as office,
+        instance(
+            workspace, two_users[0], f"x{os.getpid()}n", nodes=1, more=more | {"MAIL_SMTP_SERVER": office.place}
+        ) as site,
+    ):
         site.serve()
         job = running(site, "--notify", "mail:ada@lab.org", "sleep 600")
         [program] = site.node_programs()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 from tests.bed import needs_root, needs_v1
 from tests.e2e.instance import instance
 

@@ -69,6 +69,13 @@ def test_an_interactive_job_is_a_shell_on_its_node_and_ends_with_it(shop, users)
         shell.until("foreground\r\n")  # before that the key would interrupt the shell that is about to fork
         shell.type("\x03")
         shell.until(PROMPT)
+        shell.type("sh -c 'echo to be sto''pped; exec sleep 600'\r")
+        shell.until("to be stopped\r\n")
+        shell.type("\x1a")
+        shell.until("Stopped")
+        shell.until(PROMPT)
+        shell.type("kill -9 %1; disown %1\r")
+        shell.until(PROMPT)
         shell.type("exit 3\r")
         code, rest = shell.ended()
         assert (code, b"logout" in rest, b"Disconnected from OAR job %d." % job in rest) == (0, True, True)
@@ -143,6 +150,17 @@ def test_another_shell_joins_the_job_and_does_not_end_it(shop, users):
             assert (code, b"Disconnected from OAR job" in rest) == (0, True)
     _until_over(shop, job)
     assert shop.story(job) == NORMAL
+
+
+@pytest.mark.manual(204)
+def test_the_shell_of_a_deploy_job_is_on_its_frontend(shop, users):
+    client = Client(str(shop.state / "server.sock"))
+    client.set_properties({"nodes": [shop.nodes[0]], "properties": {"deploy": "YES"}})
+    code, out, err = piped(
+        shop, users[0], "-I", "-t", "deploy", "-l", "nodes=1,walltime=1", stdin=b"cat /proc/self/cgroup $OAR_NODEFILE\n"
+    )
+    assert (code, err, "via the node 127.0.0.1" in out, f"\n{shop.nodes[0]}\n" in out) == (0, "", True, True)
+    assert f"/127.0.0.1/{users[0]}_{job_of(out.encode())}" in out
 
 
 def test_a_shell_in_a_batch_job_is_no_part_of_its_end(shop, users):
@@ -230,6 +248,38 @@ def test_shell_and_client_outlive_the_server_and_nothing_is_lost(own, users):
         assert shell.ended()[0] == 0
     _until_over(own, job)
     assert (own.story(job), own.job(job).exit_code) == (NORMAL, 5 << 8)
+
+
+def test_what_a_shell_printed_last_waits_for_a_client_that_was_away(own, users):
+    with terminal(own, users[0], "-I", "-l", CORE) as shell:
+        job = _shell(shell)
+        shell.type("until [ -e go ]; do sleep 0.01; done; seq 1000001 1005000; echo last words; exit 3\r")
+        shell.until("exit 3\r\n")
+        own.kill()
+        shell.until("The server is away")
+        (own.home / "go").touch()
+        wait_until(lambda: any(own.state.glob(f"spool/**/undelivered/{job}.1.*")))
+        own.start()
+        code, rest = shell.ended()
+        numbers = re.findall(rb"(?m)^(100[0-9]{4})\r$", rest)
+        assert numbers == [b"%d" % number for number in range(1000001, 1005001)]
+        assert (code, b"last words\r\n" in rest, b"Disconnected from OAR job %d." % job in rest) == (0, True, True)
+    _until_over(own, job)
+    assert own.job(job).exit_code == 3 << 8
+
+
+def test_the_keys_that_the_user_set_on_the_terminal_hold_in_the_job(shop, users):
+    with terminal(shop, users[0], "-I", "-l", CORE, modes={"VERASE": 8, "VINTR": 11, "IXON": 0}) as shell:
+        _shell(shell)
+        shell.type("stty -a\r")
+        shown = shell.until(PROMPT).decode()
+        assert ("erase = ^H;" in shown, "intr = ^K;" in shown, " -ixon " in shown) == (True, True, True)
+        shell.type("sh -c 'echo wai''ting; exec sleep 600'\r")
+        shell.until("waiting\r\n")
+        shell.type("\x0b")
+        shell.until(PROMPT)
+        shell.type("exit\r")
+        assert shell.ended()[0] == 0
 
 
 def test_a_client_that_waits_outlives_a_restart_of_the_server(own, users):

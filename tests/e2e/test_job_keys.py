@@ -11,7 +11,7 @@ import pytest
 
 from oarlock.client import Client
 from oarlock.model.job import FINAL, JobState
-from oarlock.store.queries import job_keys
+from oarlock.store.queries.job import job_keys
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance
 from tests.e2e.terminal import command_of, job_of, piped
@@ -174,7 +174,7 @@ def test_a_private_key_is_written_nowhere_and_shown_to_nobody(shop, users, pair)
     assert places_of(secrets, shop.state) == []
 
 
-_OARSTAT = "import sys; from oarlock.cli.oarstat import main; sys.exit(main())"
+_OARSTAT = "import sys; from oarlock.cli.jobs.oarstat import main; sys.exit(main())"
 
 
 def read_line(process, last: bytes) -> bytes:

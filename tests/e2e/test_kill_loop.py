@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store.queries import accounting, attempts, jobs, shapes
+from oarlock.store.queries.job import attempts, jobs, shapes
+from oarlock.store.queries.usage import accounting
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 
@@ -20,12 +21,18 @@ LINES = ("node reached", "node reached", " serving ", "")
 WAITS = "until [ -e enough ]; do sleep 0.1; done; "  # so that even the last kill finds a job at work
 
 
+LONG = [pytest.mark.soak, pytest.mark.timeout(1200)]
+
+
 @pytest.mark.parametrize(
-    ("kills", "longest", "cores"),  # jobs must last as long as the kills, and not much longer
+    ("address", "kills", "longest", "cores"),  # jobs must last as long as the kills, and not much longer
     [
-        pytest.param(20, 1.0, 6, id="20 kills", marks=pytest.mark.timeout(300)),
-        pytest.param(200, 4.0, 2, id="200 kills", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
+        pytest.param("sqlite", 20, 1.0, 6, id="sqlite-20 kills", marks=pytest.mark.timeout(300)),
+        pytest.param("postgresql", 8, 0.4, 6, id="postgresql-8 kills", marks=pytest.mark.timeout(300)),
+        pytest.param("sqlite", 200, 4.0, 2, id="sqlite-200 kills", marks=LONG),
+        pytest.param("postgresql", 200, 4.0, 2, id="postgresql-200 kills", marks=LONG),
     ],
+    indirect=["address"],
 )
 def test_every_job_runs_once_however_often_the_server_is_killed(workspace, two_users, address, kills, longest, cores):
     seed, kills = int(os.environ.get("KILL_SEED") or random.randrange(2**32)), int(os.environ.get("KILLS") or kills)

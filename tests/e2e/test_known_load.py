@@ -10,11 +10,11 @@ from typing import Any
 import h5py
 import pytest
 
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.model.job import JobState
 from oarlock.model.summary import parse_detail
-from oarlock.store.queries import summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 from tests.e2e.test_usage import _oarstat, _run

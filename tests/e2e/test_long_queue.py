@@ -14,7 +14,7 @@ from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 from tests.e2e.test_attacks import running, started
 
-pytestmark = [needs_root, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [needs_root, pytest.mark.soak, pytest.mark.load, pytest.mark.timeout(900)]
 
 WAITING = int(os.environ.get("LONG_QUEUE") or 100_000)
 WINDOW = float(os.environ.get("LONG_QUEUE_SECONDS") or 60.0)

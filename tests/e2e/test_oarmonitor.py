@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from oarlock.cli import oarmonitor, oarmonitor_graph_gen
+from oarlock.cli.commands import module_name
+from oarlock.cli.jobs import oarmonitor, oarmonitor_graph_gen
 from oarlock.client import RequestRefused
 from oarlock.model.job import JobState
-from oarlock.store.queries import monitoring
+from oarlock.store.queries.usage import monitoring
 from tests.bed import needs_root, script, site_directory
 from tests.e2e.instance import SOURCE, Instance, instance
 
@@ -39,7 +40,7 @@ def site(workspace, two_users) -> Iterator[Instance]:
 
 
 def _start(site: Instance, command: str, *words: str, user: str = "root", cwd: Path | None = None):
-    code = f"import sys; from oarlock.cli.{command} import main; sys.exit(main())"
+    code = f"import sys; from {module_name(command)} import main; sys.exit(main())"
     server = str(site.state / "server.sock")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "OARLOCK_SERVER": server, "TZ": "UTC"}
     return subprocess.Popen(
@@ -95,7 +96,7 @@ def test_a_job_is_recorded_also_over_a_restart_and_its_owner_draws_it(site, two_
     assert summary == f"{_count(site, job)} values of 2 nodes were recorded."
 
     second = _start(site, "oarmonitor", "-j", number, "-f", "1")
-    refused = f"oarmonitor_graph_gen: This belongs to {owner}, not to {other}.\n"
+    refused = f"oarmonitor_graph_gen: Job {job} belongs to {owner}, not to {other}.\n"
     assert _run(site, "oarmonitor_graph_gen", "-j", number, user=other, cwd=site.home)[2].startswith(refused)
     folder = site.home / "OAR.1.monitoring"
     assert not folder.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.cli.oarsh import parse
+from oarlock.cli.jobs.oarsh import parse
 from oarlock.client import RequestRefused
 from oarlock.model.job import JobState
 from tests.bed import needs_root
@@ -71,7 +71,7 @@ def test_files_are_copied_both_ways(shop, users, programs, running):
     [
         (["elsewhere", "true"], 6, "elsewhere is not a node of job"),
         ([], 7, "oarsh needs the name of a node."),
-        (["-Z", "x"], 7, "unknown option -Z"),
+        (["-Z", "x"], 7, "There is no option -Z."),
         (["", "true"], 7, "oarsh needs the name of a node."),
         (["x", "echo \udcff"], 7, "`echo \\udcff` is not valid UTF-8."),
         (["x", *["y" * 100_000] * 6], 7, "The command is too long: 6"),

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from oarlock.cli.commands import module_name
 from oarlock.model.job import FINAL, JobState
-from oarlock.store.queries import jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance, instance
 from tests.e2e.terminal import job_of, piped
@@ -25,7 +27,7 @@ def site(shared_workspace, users):
 
 def command(site: Instance, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command as root."""
-    code = f"import sys; from oarlock.cli.{program} import main; sys.exit(main())"
+    code = f"import sys; from {module_name(program)} import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OARLOCK_SERVER": str(site.state / "server.sock")}
     return subprocess.run(
         [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60, check=False

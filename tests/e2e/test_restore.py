@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from oarlock.cli.subcommands.backup import UnknownJobsClient
+from oarlock.cli.subcommands.instance.backup import UnknownJobsClient
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
 from oarlock.node.wire.messages import Launch, SiteHooks
 from oarlock.store.engine import facts
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import attempts, events, jobs
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import attempts, jobs
 from tests import bed
 from tests.bed import needs_root
 from tests.e2e.cluster import Cluster, cluster

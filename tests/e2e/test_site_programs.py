@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 from tests.bed import needs_root, needs_v1, script, site_directory
 from tests.e2e.instance import instance
 from tests.e2e.terminal import piped

@@ -10,8 +10,9 @@ from oarlock.client import Client, RequestRefused
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import Queue
-from oarlock.store.queries import administration, events
-from oarlock.store.queries.history import read_full_history
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.usage.history import read_full_history
 from tests.bed import needs_root, script, site_directory
 from tests.e2e.instance import instance
 
@@ -66,7 +67,11 @@ def test_the_example_of_the_page_plans_a_queue(made, folder):
     client.change_queue({"name": "default", "priority": 2, "policy": "planless"})
     assert [queue["policy"] for queue in client.queues() if queue["name"] == "default"] == ["program:planless"]
     (folder / "planless").chmod(0o777)
-    for policy, why in (("planless", "cannot be used: "), ("../planless", "must have"), ("nosuch", "no policy")):
+    for policy, why in (
+        ("planless", "cannot be used: "),
+        ("../planless", "`../planless` cannot be the `policy`"),
+        ("nosuch", "no policy"),
+    ):
         with pytest.raises(RequestRefused, match=why):
             client.add_queue({"name": "other", "priority": 1, "policy": policy})
 

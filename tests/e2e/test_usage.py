@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import h5py
 import pytest
 
+from oarlock.cli.commands import module_name
 from oarlock.client import Client, RequestRefused
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance, instance
@@ -65,7 +66,7 @@ def _values(page: str, name: str, job: int, label: str = "job_id") -> list[float
 def _run(site: Instance, command: str, *words: str) -> str:
     """Run a command of users against the server; give what it prints."""
     ran = subprocess.run(
-        [sys.executable, "-c", f"from oarlock.cli.{command} import main; raise SystemExit(main())", *words],
+        [sys.executable, "-c", f"from {module_name(command)} import main; raise SystemExit(main())", *words],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "OARLOCK_SERVER": str(site.state / "server.sock")},
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip

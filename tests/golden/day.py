@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oarlock.cli import cluster, jobs
+from oarlock.cli.commands import module_name
 from oarlock.model.job import JobState
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 from tests.e2e.instance import SOURCE
 from tests.golden.live import Site
 
@@ -126,9 +128,9 @@ class Day(Site):
 def put_programs(folder: Path) -> Path:
     """Put all commands of OAR into a folder, as an installation has them."""
     folder.mkdir()
-    for module in sorted((SOURCE / "oarlock" / "cli").glob("oar*.py")):
-        code = f"import sys; from oarlock.cli.{module.stem} import main; sys.exit(main())"
-        path = folder / module.stem
+    for command in sorted((*jobs.COMMANDS, *cluster.COMMANDS)):
+        code = f"import sys; from {module_name(command)} import main; sys.exit(main())"
+        path = folder / command
         path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
         path.chmod(0o755)
     return folder

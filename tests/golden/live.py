@@ -14,7 +14,8 @@ from typing import Any
 
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
-from oarlock.store.queries import new_jobs, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import new_jobs
 from oarlock.store.tables import jobs as jobs_table
 from tests import bed
 from tests.e2e.instance import SOURCE, Instance

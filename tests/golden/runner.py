@@ -5,7 +5,6 @@ response a line: exit code, standard output, standard error. Every command runs 
 here, over the real socket: the kernel tells the server whose it is.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -13,13 +12,15 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from oarlock.cli.commands import load
+
 
 def main() -> None:
     """Serve requests until standard input ends."""
     for line in sys.stdin:
         request = json.loads(line)
         # Imported once: a forked child has them already.
-        importlib.import_module(f"oarlock.cli.{request['command']}")
+        load(request["command"])
         print(json.dumps(run(request)), flush=True)
 
 
@@ -51,7 +52,7 @@ def _child(request: dict, given: int, out: int, err: int) -> int:
         os.chdir(Path(request["directory"]))
         sys.argv = [request["command"], *request["words"]]
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the child ends with it
-        code = importlib.import_module(f"oarlock.cli.{request['command']}").main()
+        code = load(request["command"]).main()
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:  # noqa: BLE001 - whatever it is, the test must see it

@@ -48,7 +48,7 @@ CASES = {
     "an empty text": [
         *(f"{command} ''" for command in OF_JOBS), "oarsub ''", "oarsub -q '' true", "oarsub -r '' true",
         "oarsub --notify '' true", "oarsub -t '' true", "oarstat --sql ''", "oarnodes --sql ''", "oarsub -S ''",
-        "oarsub -l '' true",
+        "oarsub -s '' true", "oarsub -l '' true",
     ],
     "bytes that are no text": [
         *(f"{command} {{bytes}}" for command in OF_JOBS), "oarsub -n {bytes} true", "oarsub -q {bytes} true",
@@ -62,7 +62,8 @@ CASES = {
         "oarsub -d /{large} true",
     ],
     "a link that leads nowhere": [
-        "oarsub -S ./nowhere", "oarsub --array-param-file nowhere true", "oarprint -f nowhere core",
+        "oarsub -S /dev/zero", "oarsub --array-param-file /dev/zero true", "oarsub -S ./nowhere",
+        "oarsub --array-param-file nowhere true", "oarprint -f nowhere core",
         "oarsub -s nowhere true",
     ],
     "a file that may not be read": [
@@ -84,6 +85,7 @@ OF_ADMINISTRATORS = [
     "oarnotify {bytes}", "oarnotify {large}", "oarnotify -e ''", "oarnotify --add-queue ''",
     "oarnotify --add-queue {bytes},1",
     "oarnotify --add-queue ab,abc", "oarnotify --change-queue ''", "oarnotify --remove-queue ''",
+    "oaradmissionrules -n",
     "oaradmissionrules -n -r nowhere", "oaradmissionrules -d 999999", "oaradmissionrules -m abc -Y",
     "oarmonitor -j abc -f 10",
     "oarmonitor -j 999999 -f 10", "oarmonitor -j {mine} -f 0", "oarmonitor -j {mine} -f -5",

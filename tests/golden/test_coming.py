@@ -55,6 +55,6 @@ def test_the_resources_of_oar_come_over_by_the_commands_of_the_page():
 def test_the_commands_that_the_page_names_are_there():
     commands = re.findall(r"^    (oar\w+)", PAGE, re.MULTILINE)
     listed = re.findall(r"`(oar\w+)`", PAGE.partition("## What differs")[0])
-    there = {path.stem for path in (Path(__file__).parents[2] / "src" / "oarlock" / "cli").glob("oar*.py")}
+    there = {path.stem for path in (Path(__file__).parents[2] / "src" / "oarlock" / "cli").rglob("oar*.py")}
     assert {*commands, *listed} - there == set()
     assert there - set(listed) == {"oarlock"}

@@ -11,7 +11,7 @@ import pytest
 
 from oarlock.config import load
 from oarlock.model.job import JobState
-from oarlock.store.queries import accounting
+from oarlock.store.queries.usage import accounting
 from tests.bed import needs_root
 from tests.golden.live import Ran, Site, site
 

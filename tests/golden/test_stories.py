@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store.queries import accounting
+from oarlock.store.queries.usage import accounting
 from tests.bed import needs_root, script
 from tests.e2e.instance import SOURCE
 from tests.golden.live import Site, site

@@ -92,6 +92,13 @@ CASES = [
         job(run_seconds=4300, is_over=True, succeeded=False),
         job(run_seconds=4300),
     ),
+    (
+        "time.short",
+        BAD,
+        job(run_seconds=700, is_over=True, succeeded=True),
+        job(run_seconds=700, is_over=True, succeeded=True, walltime_chosen=False),
+        job(run_seconds=700, is_over=True, succeeded=True) | {"walltime_chosen": None},
+    ),
     ("time.exceeded", BAD, job(exceeded_walltime=True), job(), job() | {"walltime_exceeded": None}),
     ("gpu.zero", BAD, gpus((0, 0), (0, 0.009)), gpus((0, 0), (0, 0.02)), job({}, [{"busy_most_ratio": None}])),
     ("gpu.partial", BAD, gpus((0.5, 1), (0, 0)), gpus((0.5, 1), (0.01, 0.02)), job({}, [{}, {}])),
@@ -209,19 +216,37 @@ def test_a_finding_is_written_in_french_as_well():
     assert finding.text == "Un nœud du job a utilisé moins de 1 % de ses cœurs pendant 0:11:00."
 
 
+LONG = {"walltime": HOUR + 600}
+SCRIPTS = [
+    ("script.sleep", "#!/bin/sh\nsleep 600\n", {}, "#!/bin/sh\nsleep 5\n./run\n", {}, None),
+    ("script.conda", "conda activate science\npython x.py", {}, "# conda activate science", {}, None),
+    ("script.launcher", "gmx_mpi mdrun", {}, "mpirun gmx_mpi mdrun", {}, None),
+    ("script.threads", "gmx mdrun -nt 8", {}, "gmx mdrun -nt 4", {}, "cores_per_node"),
+    ("script.one_node", "module load x\ngmx mdrun", {"nodes": 2}, "gmx mdrun", {"nodes": 1}, "nodes"),
+    ("script.amber_cpu", "pmemd.MPI -O", {"gpus": 1}, "pmemd.cuda -O", {"gpus": 1}, "gpus"),
+    ("script.amber_gpu", "pmemd.cuda -O", {"gpus": 0}, "pmemd.cuda -O", {"gpus": 1}, "gpus"),
+    ("script.prepares", "gmx grompp -f x", {"cores": 8}, "gmx grompp -f x", {"cores": 7}, "cores"),
+]
+
+
+def _in_script(script, facts):
+    found = find(own_rules(), job(**LONG) | facts, script=script)
+    return {finding.id for finding in found if finding.id.startswith("script.")}
+
+
 @pytest.mark.parametrize(
-    ("script", "ids"),
-    [
-        ("#!/bin/sh\nsleep 600\n", ["script.sleep"]),
-        ("#!/bin/sh\nsleep 5\n./run\n", []),
-        ("conda activate science\npython x.py", ["script.conda"]),
-        ("gmx_mpi mdrun", ["script.launcher"]),
-        ("mpirun gmx_mpi mdrun", []),
-        (None, []),
-    ],
+    ("name", "script", "facts", "other", "beside", "asks"), SCRIPTS, ids=[row[0] for row in SCRIPTS]
 )
-def test_scripts_are_searched_for_what_wastes(script, ids):
-    assert [finding.id for finding in find(own_rules(), job(walltime=HOUR + 600), script=script)] == ids
+def test_scripts_are_searched_for_what_wastes(name, script, facts, other, beside, asks):
+    assert _in_script(script, facts) == {name}
+    assert name not in _in_script(other, beside)
+    assert name not in _in_script(None, facts)
+    if asks:
+        assert name not in _in_script(script, facts | {asks: None})
+
+
+def test_every_rule_on_scripts_has_a_case():
+    assert [row[0] for row in SCRIPTS] == [rule.id for rule in own_rules().scripts]
 
 
 def test_every_fact_is_computed_from_a_summary():

@@ -8,7 +8,7 @@ from oarlock.insight.report import JobReport, make_report, text_lines
 from oarlock.insight.rules import own_rules
 from oarlock.model.job import JobState
 from oarlock.model.summary import NodeMeasured, SummaryDetail
-from oarlock.store.queries.judged_jobs import JudgedJob
+from oarlock.store.queries.usage.judged_jobs import JudgedJob
 
 HOUR = 3600
 

@@ -49,7 +49,7 @@ def test_a_site_switches_one_off_and_adds_another(tmp_path: Path):
         ('[[finding]]\nid = "a.b"\nwarn = "nodes > 1"\ntext = "{nodes.__class__}"\n', "there is no fact"),
         ('[[finding]]\nid = "a.b"\nwarn = "nodes > 1"\ntext = "{"\n', "is not a template"),
         ('[[finding]]\nid = "a.b"\nbed = "nodes > 1"\n', "unknown field `bed`"),
-        ('[[finding]]\nid = "gpu.zero"\nact = "delete"\n', "unknown field `act`"),
+        ('[[finding]]\nid = "gpu.zero"\nacts = "delete"\n', "unknown field `acts`"),
         ('[[script]]\nid = "a.b"\npattern = \'(\'\ntext = "t"\n', "is not a regular expression"),
     ],
 )

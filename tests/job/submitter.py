@@ -18,7 +18,7 @@ from oarlock.lang.rules import RuleAcceptance
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 
 NOW = 1_794_766_962  # 2026-11-15, when the recorded commands were run
 

@@ -12,7 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.model.submission_errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from tests.job.submitter import NOW, Submitter, add_cluster
 
 

@@ -17,7 +17,8 @@ from oarlock.model import errors, submission_errors
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, new_jobs, snapshot
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.planning import snapshot
 from oarlock.store.tables import metadata
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import SubmissionService

@@ -5,7 +5,8 @@ from oarlock.job.run import kill
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import JobKind, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job
 

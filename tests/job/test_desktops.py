@@ -9,7 +9,7 @@ from oarlock.job.cluster.inventory import Machine
 from oarlock.model.errors import DesktopElsewhere, NotDesktop, UnknownNode
 from oarlock.model.resource import ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 
 MACHINE = Machine(sockets=(((0, 2), (1, 3)),), memory=8 << 30)
 DESK = DesktopIdentity("desk", "token", "m1", MACHINE)

@@ -13,7 +13,8 @@ from oarlock.model import errors, submission_errors
 from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.site import administration
 from tests.job.submitter import NOW, Submitter, add_cluster, body_of
 from tests.lang.cases import DATA, needs_golden, oar_cases
 

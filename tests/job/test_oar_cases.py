@@ -6,7 +6,8 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job.cluster import node_states
-from oarlock.job.run import suspend, watch
+from oarlock.job.reactor import watch
+from oarlock.job.run import suspend
 from oarlock.job.run.effects import Kill
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.unit_of_work import StepContext
@@ -14,8 +15,9 @@ from oarlock.model.event import EVENTS, EventType, event_type
 from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, events, jobs, moves, resources
-from oarlock.store.queries.attempts import Attempt, AttemptNode
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import attempts, jobs, moves
+from oarlock.store.queries.job.attempts import Attempt, AttemptNode
 from tests.clusters import add_nodes
 from tests.lang.cases import oar_cases
 from tests.store.cluster import add_job, run, step

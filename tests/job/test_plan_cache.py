@@ -8,7 +8,8 @@ from msgspec import structs
 from oarlock.config import Config
 from oarlock.job import plan_cache
 from oarlock.job.plan_cache import CachedPlanner
-from oarlock.job.run import schedule
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.apply import apply_decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
@@ -16,7 +17,9 @@ from oarlock.model.limits import Maintenance
 from oarlock.model.resource import ResourceOrder
 from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, new_jobs, plans
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.planning import plans
+from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 
 CONFIG = Config(scheduler_job_security_time=0)
@@ -51,7 +54,7 @@ def test_what_is_kept_decides_as_a_pass_from_scratch(tx: Tx):
         starts = kept.starts(kept.read(tx, now=NOW + turn), now=NOW + turn)
         assert (starts.starts, starts.whole) == (whole.starts, False)
         assert set(starts.predictions) <= set(whole.predictions)
-        schedule.apply(tx, site, whole, {}, now=NOW + turn)
+        apply_decision(tx, site, whole, {}, now=NOW + turn)
 
 
 def test_where_limits_hold_every_pass_is_a_whole_one(tx: Tx):
@@ -96,18 +99,18 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
 def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):
     site = StepContext(CONFIG, b"key")
     wait(tx, "/core=2,walltime=0:1:40", count=3)
-    schedule.apply(tx, site, scratch(tx, NOW), {}, now=NOW)
+    apply_decision(tx, site, scratch(tx, NOW), {}, now=NOW)
     told = plans.read(tx)
     assert len(told) == 2
     [last] = wait(tx, "/core=2,walltime=0:1:40")
     decision = schedule.only_changes(scratch(tx, NOW), told)
     assert ([one.job_id for one in decision.predictions], decision.gone) == ([last], ())
-    schedule.apply(tx, site, decision, {}, now=NOW)
+    apply_decision(tx, site, decision, {}, now=NOW)
     whole = plans.read(tx)
     assert {number: whole[number] for number in told} == told
     assert len(whole) == 3
     empty = schedule.only_changes(structs.replace(decision, predictions=(), gone=None), whole)
-    schedule.apply(tx, site, empty, {}, now=NOW)
+    apply_decision(tx, site, empty, {}, now=NOW)
     assert (set(empty.gone or ()), plans.read(tx)) == (set(whole), {})
 
 

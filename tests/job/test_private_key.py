@@ -52,9 +52,9 @@ def test_what_is_no_key_for_a_job_is_refused_with_the_reason(made):
     good, public = made("-t", "ed25519")
     other = made("-t", "ed25519")
     cases = {
-        "": "That is no private key: 0 characters without one in them.",
-        "x" * 10_000: "That is no private key: 10000 characters",
-        "\0ä\ufffd": "That is no private key",
+        "": "The text that was given is no private key: it is empty.",
+        "x" * 10_000: "The text that was given is no private key: there is none in its 10000 characters.",
+        "\0ä\ufffd": "The text that was given is no private key",
         public: "That is a public key, not a private one.",
         good + other[0]: "There are 2 private keys; a job has one.",
         made("-t", "ed25519", passphrase="secret")[0]: "The private key has a passphrase",
@@ -65,7 +65,7 @@ def test_what_is_no_key_for_a_job_is_refused_with_the_reason(made):
         pem(ed448.Ed448PrivateKey.generate()): "A key of the kind Ed448 is not taken",
         pem(ec.generate_private_key(ec.SECP256K1())): "A key on the curve secp256k1 is not taken",
         good[:200] + "\n-----END OPENSSH PRIVATE KEY-----": "The private key cannot be read",
-        good[:200]: "That is no private key",
+        good[:200]: "The text that was given is no private key",
     }
     for text, says in cases.items():
         with pytest.raises(BadJobKey, match=says.replace(".", r"\.")) as refused:

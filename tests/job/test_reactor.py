@@ -7,7 +7,7 @@ from oarlock.job.reactor.passes import LONGEST_PAUSE
 from oarlock.job.reactor.reactor import Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass
 from oarlock.job.run.reports import NotificationSent
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 
 NOW = 1_000_000

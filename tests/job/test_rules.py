@@ -7,8 +7,8 @@ import pytest
 
 from oarlock.job.admission.rules import SHIPPED, RuleSetCache, RuleSource, load, sources
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
-from oarlock.store.queries.administration import StoredRule
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.site.administration import StoredRule
 
 
 def text(name: str, does: str = 'print = "hello"') -> str:

@@ -3,14 +3,17 @@
 import pytest
 
 from oarlock.config import Config
-from oarlock.job.run import schedule
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.apply import apply_decision
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Moved, Reservation, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves, new_jobs, plans
-from oarlock.store.queries.plans import Prediction
+from oarlock.store.queries.job import jobs, moves, new_jobs
+from oarlock.store.queries.planning import plans, predictions
+from oarlock.store.queries.planning.plans import Prediction
+from oarlock.store.queries.planning.predictions import PredictedStart, PredictionError
 from tests.clusters import NOW, add_nodes
 
 CONFIG = Config(scheduler_job_security_time=0)
@@ -44,7 +47,7 @@ def decided(tx: Tx) -> Decision:
 
 
 def apply(tx: Tx, decision: Decision) -> None:
-    schedule.apply(tx, SITE, decision, {}, now=NOW)
+    apply_decision(tx, SITE, decision, {}, now=NOW)
 
 
 def moved(tx: Tx, number: int, state: JobState) -> Moved:
@@ -136,3 +139,31 @@ def test_very_many_dates_are_written_in_slices_and_answers_come_first(tx: Tx):
         planned.moldable_id: (planned.start, planned.resources) for planned in decision.predictions
     }
     assert schedule.slices(second) == [second]
+
+
+def predicted(tx: Tx, *numbers: int) -> list[PredictedStart | None]:
+    return [predictions.first_of(tx, number) for number in numbers]
+
+
+def test_the_first_predicted_start_of_a_job_is_kept(tx: Tx):
+    """Nothing is kept of jobs that start at once and of reservations."""
+    first, second, third = submit_array(tx, "ada", "/core=2,walltime=0:10", 3)
+    dated = reserve(tx, NOW + 90_000)
+    apply(tx, decided(tx))
+    kept = [None, PredictedStart(second, NOW, NOW + 600), PredictedStart(third, NOW, NOW + 1200), None]
+    assert predicted(tx, first, second, third, dated) == kept
+    moves.record(tx, [moved(tx, second, JobState.HOLD)])
+    sooner = decided(tx)
+    apply(tx, sooner)
+    [alternative] = [planned.moldable_id for planned in sooner.predictions if planned.job_id == third]
+    assert plans.read(tx)[alternative].start == NOW + 600
+    assert predicted(tx, first, second, third, dated) == kept
+
+
+def test_predictions_are_compared_with_the_starts_that_followed(tx: Tx):
+    _, second, third = submit_array(tx, "ada", "/core=2,walltime=0:10", 3)
+    apply(tx, decided(tx))
+    assert predictions.errors(tx) == []
+    for number, start in ((second, NOW + 540), (third, NOW + 1500)):
+        tx.exec_driver_sql(f"UPDATE jobs SET start_time = {start}, stop_time = {start + 9} WHERE job_id = {number}")
+    assert sorted(predictions.errors(tx)) == [PredictionError(600, -60), PredictionError(1200, 300)]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from oarlock.config import Config
 from oarlock.job.run.reports import Hello
-from oarlock.job.run.share import NodeCapacity, limits
+from oarlock.job.run.starting.share import NodeCapacity, limits
 from oarlock.model.resource import Resource
 
 

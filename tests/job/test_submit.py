@@ -12,7 +12,9 @@ from oarlock.model import errors, submission_errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, resources, user_records
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.users import user_records
 from tests.job.submitter import NOW, Submitter, add_cluster
 from tests.store.cluster import rows, run, step
 from tests.store.test_jobs import counted

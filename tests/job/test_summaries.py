@@ -19,9 +19,10 @@ from oarlock.model.summary import (
 )
 from oarlock.node.wire.messages import EXITED, FAILED, Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import energy, jobs, summaries
-from oarlock.store.queries.energy import BookedDay, MeteredDay
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.usage import energy, summaries
+from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
+from oarlock.store.queries.usage.summaries import Summary
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, run, step
 

@@ -16,9 +16,9 @@ from oarlock.measure import options
 from oarlock.measure.agent import Agent, next_sample_time, source_settings, started
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.sources import perf
 from oarlock.node.sources.files import Hierarchy
-from oarlock.node.sources.machine import local_mounts
+from oarlock.node.sources.host.machine import local_mounts
+from oarlock.node.sources.job import perf
 from tests.measure.real import free_port
 from tests.monitoring import needs_cgroups, real_groups, recorded
 from tests.waiting import wait_until

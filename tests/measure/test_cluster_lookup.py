@@ -12,8 +12,8 @@ from oarlock.measure.cluster_lookup import ClusterLookup, ask_slurm, sacct, scon
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.measure.layout import CgroupIdentity
-from oarlock.store.queries import history
-from oarlock.store.queries.history import ForeignJob
+from oarlock.store.queries.usage import history
+from oarlock.store.queries.usage.history import ForeignJob
 from tests.monitoring import ROOT
 from tests.waiting import wait_until
 

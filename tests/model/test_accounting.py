@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.store.queries.accounting import window_shares
+from oarlock.store.queries.usage.accounting import window_shares
 
 
 def test_a_job_over_midnight_is_in_two_windows():

@@ -79,3 +79,13 @@ def test_totals_take_the_larger_of_what_was_reported_and_what_was_sampled():
         memory_own_mean_bytes=300, memory_near_ratio=0.2, written_bytes=5, calls=7, gpus=1, gpu_seconds=40.0,
         gpu_busy_seconds=10.0, samples=7, coverage=pytest.approx((8.0 + 50.0) / 60.0),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "offered"),
+    [(0.004, 0.009, 0.009), (0.0, 0.02, 0.02), (10.0, 5.0, 20.0), (10.0, 20.19, 20.19), (10.0, 40.0, 20.0)],
+)
+def test_a_job_of_milliseconds_was_not_busier_than_its_cores(seconds, used, offered):
+    """The kernel counts from the fork; four busy cores of two held are told as they are."""
+    row = {"cpus": 2.0, "seconds": seconds, "cpu_seconds_total": used}
+    assert totals(SummaryDetail(attempts={"1": {"n1": row}})).cpu_seconds_offered == pytest.approx(offered)

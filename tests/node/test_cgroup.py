@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from oarlock.node.cgroup import base, drivers
 from oarlock.node.cgroup.base import CgroupError, CgroupMounts, select_cpus
 from oarlock.node.cgroup.drivers import detect, detect_driver, mounts
 from oarlock.node.cgroup.processes import ProcessTreeDriver
-from oarlock.node.cgroup.v1 import V1Driver
+from oarlock.node.cgroup.v1 import Freezer, V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
 from oarlock.node.measure.stream import make_node_sampler
 from oarlock.node.sources.probe import split
@@ -150,13 +151,26 @@ def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
         group.remove()
 
 
+def test_processes_that_have_their_kill_are_not_frozen_again(tmp_path):
+    group = Freezer(str(tmp_path), "/ada_1")
+    group.make()
+    os.mkfifo(f"{group.at}/freezer.state")
+    dead = subprocess.Popen([sys.executable, "-c", "pass"])
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # there, and never gone while nobody collects it
+    Path(group.procs_files[0]).write_text(f"{dead.pid}\n")
+    states = os.open(f"{group.at}/freezer.state", os.O_RDWR)
+    group.kill()
+    assert not group.wait_empty(0.1)
+    assert os.read(states, 4096) == b"FROZENTHAWED"
+    os.close(states)
+    dead.wait()
+
+
 def reap():
-    """Bury the orphans that this process asked to be given."""
-    while True:
-        try:
-            os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
+    """Collect the dead orphans that this process asked to be given; children that live are somebody else's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def test_a_frozen_group_stands_still_and_goes_on(driver, tmp_path):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt import command
-from oarlock.node.attempt.command import CannotStart, open_output
-from oarlock.node.attempt.environment import JobFiles
-from oarlock.node.attempt.identity import become, resolve
+from oarlock.node.attempt.user import command
+from oarlock.node.attempt.user.command import CannotStart, open_output
+from oarlock.node.attempt.user.environment import JobFiles
+from oarlock.node.attempt.user.identity import become, resolve
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
 from tests.node.test_user import in_a_child

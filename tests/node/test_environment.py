@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt.environment import LONGEST, EnvironmentTooLarge, JobFiles, node_file, property_file, variables
+from oarlock.node.attempt.user.environment import (
+    LONGEST,
+    EnvironmentTooLarge,
+    JobFiles,
+    node_file,
+    property_file,
+    variables,
+)
 from oarlock.node.wire.messages import CgroupLimits, Launch
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
@@ -44,7 +51,14 @@ def test_every_variable_of_a_real_oar_job_has_the_same_value():
 def test_the_environment_is_made_from_nothing(monkeypatch):
     monkeypatch.setenv("LEAK", "root's own")
     names = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "OARSH_SOCKET"}
-    assert {name for name in made() if not name.startswith("OAR_")} == names
+    mpi = re.compile("OAR_|OMPI_MCA_|PRTE_MCA_|HYDRA_")
+    assert {name for name in made() if not mpi.match(name)} == names
+
+
+def test_a_users_own_choice_for_mpi_is_stronger_than_ours():
+    brought = {"HYDRA_LAUNCHER": "fork", "OMPI_MCA_plm_rsh_agent": "ssh"}
+    found = made(JOB._replace(environment=brought))
+    assert [found[name] for name in (*brought, "HYDRA_HOST_FILE")] == ["fork", "ssh", "/var/lib/oar/66"]
 
 
 def test_a_user_brings_variables_but_not_ours():

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from oarlock.node.attempt.job_key import BroughtKeys, make_pair
+from oarlock.node.attempt.user.job_key import BroughtKeys, make_pair
 
 
 def test_a_pair_is_made_and_only_its_private_half_is_left(tmp_path):
@@ -39,7 +39,7 @@ def test_a_key_never_follows_a_link(tmp_path):
 
 def test_a_process_that_has_seen_a_key_writes_no_core(tmp_path):
     code = (
-        "import ctypes, sys; from oarlock.node.attempt.job_key import BroughtKeys; "
+        "import ctypes, sys; from oarlock.node.attempt.user.job_key import BroughtKeys; "
         "libc = ctypes.CDLL(None); before = libc.prctl(3, 0, 0, 0, 0); "
         "BroughtKeys(sys.argv[1]).put((1, 1), 'secret'); print(before, libc.prctl(3, 0, 0, 0, 0))"
     )

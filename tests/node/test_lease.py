@@ -1,9 +1,13 @@
 """The time of an attempt, on a clock that the test holds."""
 
+import subprocess
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
+from tests.bed import needs_root
 
 seconds = st.integers(1, 10_000)
 
@@ -55,3 +59,15 @@ def test_the_next_instant_is_the_first_at_which_something_is_due(walltime, check
     at = lease.next()
     assert lease.due(at) is not None
     assert lease.due(at - 0.001) is None or at < begin
+
+
+@needs_root
+def test_the_time_that_a_machine_slept_counts():
+    # A time namespace whose clock says what that of a machine says that slept for two hours.
+    slept = 7200
+    shows = "import time; from oarlock.node.attempt import run; print(run.now() - time.monotonic())"
+    awake, asleep = (
+        float(subprocess.run([*spaces, sys.executable, "-c", shows], capture_output=True, text=True, check=True).stdout)
+        for spaces in ((), ("unshare", "--time", "--fork", f"--boottime={slept}"))
+    )
+    assert abs(asleep - awake - slept) < 60

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from oarlock.node.attempt.children import ChildProcesses
 from oarlock.node.attempt.link import MOMENT, ProgramLink
-from oarlock.node.attempt.session_table import SessionTable
+from oarlock.node.attempt.sessions.session_table import SessionTable
+from oarlock.node.attempt.user.children import ChildProcesses
 from oarlock.node.wire.channel import ANSWER, EVENT, FrameReader
 
 LAUNCHING = {"state": "launching"}
@@ -41,11 +41,11 @@ def test_what_may_wait_is_said_together_with_what_may_not(ends):
     assert heard(program) == [(ANSWER, LAUNCHING), (EVENT, STARTED), (EVENT, EXITED)]
 
 
-def test_the_end_of_a_job_without_sessions_writes_once(ends):
+def test_the_end_of_a_job_without_sessions_writes_once(ends, tmp_path):
     link, program = ends
-    sessions = SessionTable(link, ChildProcesses(), lambda _: None)
+    sessions = SessionTable(link, ChildProcesses(), lambda _: None, str(tmp_path))
     link.send_event(STARTED, may_wait=True)
-    sessions.finish("")
+    sessions.finish((1, 1), "")
     assert heard(program) == []
     link.send_event(EXITED)
     assert heard(program) == [(EVENT, STARTED), (EVENT, EXITED)]

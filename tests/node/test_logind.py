@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from oarlock.node.attempt import logind
+from oarlock.node.attempt.user import logind
 
 
 @pytest.fixture

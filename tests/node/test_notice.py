@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt import notice
-from oarlock.node.attempt.notice import Notice
+from oarlock.node.attempt.user import notice
+from oarlock.node.attempt.user.notice import Notice
 from oarlock.node.cgroup import drivers
 from oarlock.node.wire.messages import NodeRequestRefused
 from tests.bed import needs_root, remove_roots, script

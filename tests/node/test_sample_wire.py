@@ -19,11 +19,11 @@ from oarlock.node.measure.wire import (
     UnreadableSample,
     decode_sample,
     encode_sample,
-    encode_version_1,
     read_head,
     renumber,
 )
 from oarlock.node.sources.probe import series
+from tests.old_samples import encode_version_1
 
 BOOT = "0d5a6a4e-7a43-4d6d-9d53-6f9a2a3a9a11"
 NAMES = st.sampled_from(["a", "b_total", *(series("c", executable=text) for text in ("x", 'say "hi"', "é\\\n", ""))])

@@ -13,12 +13,12 @@ import pytest
 from oarlock.measure.options import select_layouts
 from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, REST_SECONDS, JobProbes, Sampler
-from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.files import RESERVED, UNIFIED, CgroupGone, Hierarchy
-from oarlock.node.sources.memory import MemorySource
-from oarlock.node.sources.processes import ProcessSource
-from oarlock.node.sources.steps import StepSource
-from oarlock.node.sources.tasks import PressureSource
+from oarlock.node.sources.job.cpu import CpuSource
+from oarlock.node.sources.job.memory import MemorySource
+from oarlock.node.sources.job.processes import ProcessSource
+from oarlock.node.sources.job.steps import StepSource
+from oarlock.node.sources.job.tasks import PressureSource
 from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded
 from tests.waiting import wait_until
 

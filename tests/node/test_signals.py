@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt.children import NoteWriter
+from oarlock.node.attempt.user.children import NoteWriter
 from oarlock.node.cgroup import base, drivers
 from tests.bed import needs_root
 

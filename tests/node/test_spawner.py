@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
-from oarlock.node.attempt import command
-from oarlock.node.attempt.children import ChildProcesses
-from oarlock.node.attempt.command import CommandSpec
-from oarlock.node.attempt.environment import JobFiles
-from oarlock.node.attempt.identity import User, become, resolve
-from oarlock.node.attempt.spawner import Spawner, _decode_request, _encode_request
+from oarlock.node.attempt.user import command
+from oarlock.node.attempt.user.children import ChildProcesses
+from oarlock.node.attempt.user.command import CommandSpec
+from oarlock.node.attempt.user.environment import JobFiles
+from oarlock.node.attempt.user.identity import User, become, resolve
+from oarlock.node.attempt.user.spawner import Spawner, _decode_request, _encode_request
 from oarlock.node.cgroup.base import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.archive import ArchiveReader, BadArchive
-from oarlock.node.attempt.stage_in import Archive, unpack
+from oarlock.node.attempt.staging.stage_in import Archive, unpack
 from tests.node.archives import THEN, archive, changed
 
 LONG = "d" * 120 + "/" + "f" * 200

@@ -8,9 +8,9 @@ import tarfile
 import pytest
 
 from oarlock.node.archive import ArchiveReader, BadArchive
-from oarlock.node.attempt import stage_out, work_folder
-from oarlock.node.attempt.command import CannotStart
-from oarlock.node.attempt.stage_out import JobDirectory, PackedFiles
+from oarlock.node.attempt.staging import stage_out, work_folder
+from oarlock.node.attempt.staging.stage_out import JobDirectory, PackedFiles
+from oarlock.node.attempt.user.command import CannotStart
 from oarlock.node.wire.messages import Launch, NodeSettings
 from tests.bed import needs_root
 

@@ -6,15 +6,18 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from oarlock.node.attempt.command import StartedCommand, status_sockets
 from oarlock.node.attempt.link import ProgramLink
 from oarlock.node.attempt.run import AttemptRun, memory_kill, now
+from oarlock.node.attempt.spool import create_entry
 from oarlock.node.attempt.supervisor import Supervisor
+from oarlock.node.attempt.user.command import StartedCommand, status_sockets
 from oarlock.node.cgroup.processes import ProcessTreeDriver, descendants
-from oarlock.node.wire.messages import Launch, NodeSettings
+from oarlock.node.wire.messages import EXITED, Launch, NodeSettings, Report
 
 
 class Told:
@@ -99,3 +102,24 @@ def test_many_signals_to_a_job_whose_stderr_hangs_cost_one_process(supervisor):
     os.waitpid(writer, 0)
     os.close(reading)
     os.close(hanging)
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["spool removed", "disk full"])
+def test_a_report_that_cannot_be_written_is_logged_and_given_up(tmp_path, monkeypatch, removed):
+    lines, waits = [], []
+    monkeypatch.setattr("syslog.syslog", lambda _level, line: lines.append(line))
+    (tmp_path / "spool").mkdir()
+    entry = create_entry(str(tmp_path / "spool"), (7, 2), b"{}", "00" * 32)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    if removed:
+        Path(entry.path).unlink()
+    lost = SimpleNamespace(connected=False, send_event=lambda _: None)
+    report = Report(7, 2, "n1", "boot", EXITED, status=256)
+    alone = SimpleNamespace(_link=lost, _run=SimpleNamespace(report=report), _wait=lambda until, _: waits.append(until))
+    for method in ("_save", "_is_hopeless", "_log_unsaved"):
+        setattr(alone, method, getattr(Supervisor, method).__get__(alone))
+    alone._save(entry, b"{}", now() + 0.05)
+    entry.close()
+    reason = f"could not be written to {entry.path}: No space left on device; outcome exited, status 256"
+    assert lines == [f"the report of job 7 (attempt 2) {reason}"]
+    assert bool(waits) is not removed

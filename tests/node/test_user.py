@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from oarlock.node.attempt import identity
-from oarlock.node.attempt.identity import (
+from oarlock.node.attempt.user import identity
+from oarlock.node.attempt.user.identity import (
     CACHE_SECONDS,
     AccountCache,
     PrivilegesNotDropped,
@@ -76,7 +76,7 @@ def test_a_directory_that_is_away_does_not_say_that_an_account_is_missing(tmp_pa
 
 
 ASK = """
-from oarlock.node.attempt.identity import UserRefused, account
+from oarlock.node.attempt.user.identity import UserRefused, account
 try:
     account("nosuchuser")
 except UserRefused as refusal:

@@ -6,8 +6,8 @@ from oarlock.job import summaries
 from oarlock.model.job import Job
 from oarlock.model.summary import DayUsage, MeasuredJob, NodeMeasured
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import energy
-from oarlock.store.queries.energy import BookedDay, MeteredDay
+from oarlock.store.queries.usage import energy
+from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
 
 DAY = 86_400
 CORES = 8

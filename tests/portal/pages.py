@@ -1,4 +1,4 @@
-"""Addresses of all pages of the made-up site; a new page adds its line here."""
+"""Addresses of all pages of the made-up site; a new page adds its line here. Some are for administrators."""
 
 PAGES = [
     "/",
@@ -11,10 +11,15 @@ PAGES = [
     "/jobs/1",
     "/jobs/41",
     "/jobs/75",
+    "/arrays/92",
+    "/compare?ids=75,77,79",
     "/nodes",
     "/nodes/node-01",
     "/users/nobody?days=30",
     "/projects/vision",
     "/energy",
+    "/scheduler",
     "/me",
 ]
+
+STAFF_PAGES = ["/waste", "/waste?days=30&order=energy", "/admin", "/admin?check=1", "/users/daemon"]

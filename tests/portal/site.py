@@ -10,16 +10,20 @@ from typing import Any
 
 import msgspec
 
+from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState
 from oarlock.model.resource import ResourceState
 from oarlock.model.summary import NodeMeasured, SummaryDetail
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, properties, resources, summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.cluster import events, properties, resources
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
 from tests.portal.measured import measure_past
 from tests.store.cluster import add_job, choice, run, step
+from tests.store.cluster import new as new_job
 from tests.web.nodeless_server import Running, alone
 
 NOW = 1_794_939_725
@@ -38,6 +42,10 @@ def made_up_site(path: Path, *, measured: bool = True, **settings: Any) -> Itera
         running.core.clock.at = NOW
         jobs = running.core.database.write(_fill)
         running.core.database.write(lambda tx: _summarise(tx, [*jobs["running"], *jobs["over"]]))
+        running.core.database.write(lambda tx: _predict(tx, [*jobs["waiting"], *jobs["over"]]))
+        running.core.passes = [
+            PassRecord(NOW - 40 * n, 0.004 + n % 5 / 100, n % 3 == 0, n % 4, 0) for n in range(30, 0, -1)
+        ]
         running.core.hopeless[jobs["hopeless"][0].id] = "Needs 99 nodes; the cluster has 24."
         if measured:
             running.core.database.write(lambda tx: measure_past(tx, jobs["over"], now=NOW))
@@ -62,7 +70,12 @@ def _fill(tx: Tx) -> dict[str, list[Job]]:
     ids = resources.add(tx, rows, at=NOW - 86_400)
     by_node = {f"node-{node:02}": ids[(node - 1) * CORES : node * CORES] for node in range(1, NODES + 1)}
     _states(tx, by_node)
-    return {"running": _running(tx, by_node, draw), **_waiting(tx, draw), "over": _over(tx, by_node, draw)}
+    return {
+        "running": _running(tx, by_node, draw),
+        **_waiting(tx, draw),
+        "over": _over(tx, by_node, draw),
+        "array": _array(tx, by_node),
+    }
 
 
 def _states(tx: Tx, by_node: dict[str, list[int]]) -> None:
@@ -133,6 +146,34 @@ def _over(tx: Tx, by_node: dict[str, list[int]], draw: Random) -> list[Job]:
         )
         over.append(ended)
     return over
+
+
+def _array(tx: Tx, by_node: dict[str, list[int]]) -> list[Job]:
+    """Add an array of eight tasks that are over; the fourth ran four times as long as the others."""
+    new = [new_job("/core=1,walltime=2", user=OWNER, uid=pwd.getpwnam(OWNER).pw_uid, name="sweep", array_index=n,
+                   submitted=NOW - 30_000) for n in range(1, 9)]  # fmt: skip
+    tasks = []
+    for place, job in enumerate(new_jobs.add(tx, new)):
+        start, ran = NOW - 29_000, 4000 if place == 3 else 1000 + place
+        job = run(tx, job, by_node["node-21"][place : place + 1], at=start)
+        for state in (JobState.FINISHING, JobState.TERMINATED):
+            job = step(tx, job, state, at=start + ran)
+        tx.exec_driver_sql(
+            f"UPDATE jobs SET start_time = {start}, stop_time = {start + ran}, exit_code = 0 WHERE job_id = {job.id}"
+        )
+        tx.exec_driver_sql(
+            f"UPDATE assigned_resources SET assigned_resource_index = 'LOG' WHERE moldable_job_id = {job.assigned}"
+        )
+        tasks.append(job)
+    return tasks
+
+
+def _predict(tx: Tx, jobs: list[Job]) -> None:
+    """Store first predictions: those that started did so within some minutes of them."""
+    for place, job in enumerate(jobs):
+        [(start,)] = tx.exec_driver_sql(f"SELECT start_time FROM jobs WHERE job_id = {job.id}").all()
+        predicted = start - 100 * (place % 7) + 120 if start else NOW + 900 * (place + 1)
+        tx.exec_driver_sql(f"INSERT INTO start_predictions VALUES ({job.id}, {job.submitted}, {predicted})")
 
 
 def _summarise(tx: Tx, jobs: list[Job]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from oarlock.model.errors import DatabaseAway
 from tests.portal.browsing import Visitor, signed_in
 from tests.portal.chromium import NARROW, WIDE, BrowserThread, in_browser, window
-from tests.portal.pages import PAGES
+from tests.portal.pages import PAGES, STAFF_PAGES
 from tests.portal.site import OWNER, made_up_site
 from tests.web.nodeless_server import Running
 
@@ -42,21 +43,24 @@ LOOKS = (("light", WIDE), ("dark", WIDE), ("light", NARROW))
 def test_every_page_is_drawn_without_a_complaint(browser, site, visitor):
     """Light, dark and narrow in turn: each page is seen once, each look on some of them."""
     found = {}
-    for place, (scheme, width) in enumerate(LOOKS):
-        with window(browser, site.port, visitor.cookies, width=width, scheme=scheme) as opened:
-            for path in PAGES[place :: len(LOOKS)]:
-                opened.open(path)
-                found[path] = (opened.complaints[:], opened.elsewhere[:], opened.sideways(), opened.faults())
-    assert found == {path: ([], [], 0, []) for path in PAGES}
+    admin = signed_in(site, "root")
+    for somebody, pages in ((visitor, PAGES), (admin, STAFF_PAGES)):
+        for place, (scheme, width) in enumerate(LOOKS):
+            with window(browser, site.port, somebody.cookies, width=width, scheme=scheme) as opened:
+                for path in pages[place :: len(LOOKS)]:
+                    opened.open(path)
+                    found[path] = (opened.complaints[:], opened.elsewhere[:], opened.sideways(), opened.faults())
+    assert found == {path: ([], [], 0, []) for path in [*PAGES, *STAFF_PAGES]}
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", [*PAGES, *STAFF_PAGES])
 @in_browser
 def test_every_page_in_every_look(browser, site, visitor, path, scheme, width):
-    with window(browser, site.port, visitor.cookies, width=width, scheme=scheme) as opened:
+    somebody = signed_in(site, "root") if path in STAFF_PAGES else visitor
+    with window(browser, site.port, somebody.cookies, width=width, scheme=scheme) as opened:
         opened.open(path)
         assert (opened.complaints, opened.elsewhere, opened.sideways(), opened.faults()) == ([], [], 0, [])
 
@@ -87,6 +91,24 @@ def test_the_overview_follows_what_happens_without_a_reload(browser, site, visit
         page.wait_for_selector('a.node[href="/nodes/node-04"] .node-state:text("suspected")')
         assert page.locator("[data-live-part=site] .big b").first.inner_text() == before
         assert opened.complaints == []
+
+
+@pytest.mark.soak
+@in_browser
+def test_a_stream_turns_grey_without_a_database_and_comes_back(browser, site, visitor):
+    async def read(*_args, **_more):
+        raise DatabaseAway("The database cannot be reached.")
+
+    with window(browser, site.port, visitor.cookies) as opened:
+        page = opened.open("/")
+        page.wait_for_selector(".live.on")
+        site.core.read = read
+        try:
+            site.core.changes += 1
+            page.wait_for_selector(".live:not(.on)")
+        finally:
+            del site.core.read
+        page.wait_for_selector(".live.on")
 
 
 @in_browser

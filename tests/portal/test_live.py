@@ -13,8 +13,8 @@ import pytest
 
 from oarlock.model.errors import DatabaseAway
 from oarlock.web import dispatch
-from oarlock.web.pages import live
-from oarlock.web.pages.live import LiveHub
+from oarlock.web.pages.parts import live
+from oarlock.web.pages.parts.live import LiveHub
 from tests.bed import run_async
 from tests.portal.browsing import Visitor, signed_in
 from tests.portal.site import OWNER, made_up_site

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from oarlock.web.pages import __all__ as _registered  # noqa: F401
-from oarlock.web.pages.messages import catalogue, chosen, translator
-from oarlock.web.pages.registry import PAGES
-from oarlock.web.pages.rendering import TEMPLATES
+from oarlock.web.pages.parts.messages import catalogue, chosen, translator
+from oarlock.web.pages.parts.registry import PAGES
+from oarlock.web.pages.parts.rendering import TEMPLATES
 
 MESSAGE = re.compile(r"""\bt\(\s*(?:"([^"]+)"|'([^']+)')""")
 

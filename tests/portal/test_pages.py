@@ -7,6 +7,10 @@ from html import unescape
 
 import pytest
 
+from oarlock.measure.collect.series import MOST_CURVES, USUAL_JOB
+from oarlock.model.errors import DatabaseAway
+from oarlock.web.pages.job import drawn_metrics
+from oarlock.web.pages.parts.formats import exact
 from tests.portal.browsing import Seen, Visitor, forms, signed_in
 from tests.portal.pages import PAGES
 from tests.portal.site import NODES, OWNER, made_up_site
@@ -97,7 +101,7 @@ def test_filters_stand_in_the_address(visitor):
         shown = {visitor.get(f"/api/v1/jobs/{number}").text.split(f'"{column}":"')[1].split('"')[0] for number in ids}
         assert shown == {value}
     held = re.findall(r'href="/jobs/(\d+)"', visitor.get("/nodes/node-01").text)
-    assert _ids(visitor.get("/jobs?node=node-01&order=-id")) == [int(number) for number in held]
+    assert _ids(visitor.get("/jobs?node=node-01&order=-id")) == [int(number) for number in dict.fromkeys(held)]
 
 
 def test_names_with_markup_are_shown_as_they_are_written(visitor):
@@ -125,12 +129,93 @@ def test_curves_are_drawn_without_scripts_and_sent_to_them(visitor):
     assert '"id":"cpu"' in visitor.get("/jobs/1/plots.json").text
 
 
+def test_a_wide_job_has_as_many_plots_as_there_is_room_for_curves():
+    assert drawn_metrics(1) == drawn_metrics(MOST_CURVES // len(USUAL_JOB)) == []  # all of them
+    for nodes in range(MOST_CURVES // len(USUAL_JOB) + 1, MOST_CURVES + 1):
+        drawn = drawn_metrics(nodes)
+        assert nodes * len(drawn) <= MOST_CURVES < nodes * (len(drawn) + 1)
+        assert drawn == list(USUAL_JOB[: len(drawn)])
+
+
+def test_a_page_says_that_a_file_of_curves_is_damaged_and_others_work(site, visitor):
+    over = _ids(visitor.get(f"/jobs?show=over&user={OWNER}"))[0]
+    places = site.core.collector.collector.places
+    node_day = places.node_log("node-02", site.core.clock.now()).with_suffix(".h5")
+    for path in (places.archived(over), node_day):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"no HDF5")
+    try:
+        shown = {path: visitor.get(path) for path in (f"/jobs/{over}", "/nodes/node-02", "/jobs/1")}
+        elsewhere = signed_in(site, "daemon").get(f"/jobs/{over}").text
+    finally:
+        places.archived(over).unlink()
+        node_day.unlink()
+    assert {path: (seen.status, "is damaged" in seen.text) for path, seen in shown.items()} == {
+        f"/jobs/{over}": (200, True), "/nodes/node-02": (200, True), "/jobs/1": (200, False),
+    }  # fmt: skip
+    assert f"Curves cannot be shown. The file {over}.h5 is damaged" in shown[f"/jobs/{over}"].text
+    assert "is damaged" not in elsewhere
+
+
 def test_others_see_the_state_of_a_job_and_not_what_it_runs(site, visitor):
     other = signed_in(site, "daemon")
     assert "./cfd.sh --seed 0" in visitor.get("/jobs/1").text
     seen = other.get("/jobs/1")
     assert (seen.status, "./cfd.sh" in seen.text, '<svg class="plot"' in seen.text) == (200, False, False)
     assert other.get("/jobs/1/plots.json").text == "[]"
+
+
+def test_a_node_has_its_own_chart_and_a_line_for_each_job(visitor):
+    page = visitor.get("/nodes/node-02").text
+    assert 'class="gantt"' in page
+    assert "Cores at work, by job" in page
+    spark = visitor.get("/nodes/node-02/spark.svg")
+    assert (spark.headers["content-type"], "<polyline" in spark.text) == ("image/svg+xml", True)
+    assert "<polyline" not in visitor.get("/nodes/no'such--node/spark.svg").text
+    assert visitor.get("/nodes/x'%20OR%20'1'='1").status == 404
+
+
+def test_an_owner_reads_the_end_of_the_output_and_nobody_else_does(site, visitor):
+    page = visitor.get("/jobs/1/output?stream=stderr").text
+    assert "the end of /home/nobody/OAR." in page
+    assert ".stderr &lt;b&gt;&amp;&lt;/b&gt;" in page
+    assert site.core.asked[-1][0] == "compute" or ("output", "node-01") in [asked[:2] for asked in site.core.asked]
+    assert '"/jobs/1/output"' in visitor.get("/jobs/1").text
+    other = signed_in(site, "daemon")
+    assert (other.get("/jobs/1/output").status, '"/jobs/1/output"' in other.get("/jobs/1").text) == (403, False)
+    assert visitor.get("/jobs/41/output").status in {403, 404}
+
+
+def test_the_name_of_a_node_opens_its_cores_in_the_chart(visitor):
+    def links(path):
+        addresses = re.findall(r'<a href="([^"]*)" class="g-open">', visitor.get(path).text)
+        return [unescape(address) for address in addresses]
+
+    [first, *_] = links("/gantt?since=1794900000&until=1794950000")
+    assert first == "/gantt?since=1794900000&until=1794950000&open=node-01"
+    assert "open=" not in links(first)[0]
+    assert "open=node-01%2Cnode-02" in links(first)[1]
+
+
+def test_without_a_database_a_page_says_since_when_and_comes_back(site, visitor):
+    core, began = site.core, site.core.clock.at
+
+    async def read(*_args, **_more):
+        raise DatabaseAway("The database cannot be reached.", hint="It is asked again.")
+
+    core.read = read
+    try:
+        first = visitor.get("/jobs")
+        core.clock.at += 3600
+        later = visitor.get("/")
+    finally:
+        del core.read
+        core.clock.at = began
+    said = f"not answered since {exact(began)}"
+    assert [(seen.status, said in seen.text, "It is asked again." in seen.text) for seen in (first, later)] == [
+        (503, True, True), (503, True, True),
+    ]  # fmt: skip
+    assert visitor.get("/jobs").status == 200
 
 
 def test_a_secret_in_a_command_line_is_masked(site, visitor):
@@ -155,7 +240,7 @@ def test_several_jobs_are_ended_at_once_and_those_of_others_refused(site, visito
     [(action, fields)] = [form for form in forms(visitor.get("/jobs").text) if form[0] == "/jobs/act"]
     site.core.asked.clear()
     done = visitor.post(action, fields | {"do": "delete", "id": ["1", "2"], "back": "/jobs?user=nobody"})
-    assert done.headers["location"].startswith("/jobs?user=nobody&done=1&refused=This+belongs+to+")
+    assert done.headers["location"].startswith("/jobs?user=nobody&done=1&refused=Job+2+belongs+to+")
     assert [asked for asked in site.core.asked if asked[0] == "kill"] == [("kill", OWNER, False, [1])]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.web.verbs.browser import LINK_SECONDS
+from oarlock.web.verbs.users.browser import LINK_SECONDS
 from tests.portal.browsing import Visitor, forms, link_of, signed_in
 from tests.store.cluster import add_job
 from tests.web.nodeless_server import Running, alone
@@ -71,7 +71,7 @@ def test_a_session_is_listed_and_can_be_revoked_from_another_browser(api):
     stranger = signed_in(api, OTHER)
     listed = api.client_of(USER).get("/browser/sessions").body["sessions"]
     assert len(listed) == 2
-    [_, (action, fields), _] = forms(second.get("/me").text)
+    [(action, fields), _] = [form for form in forms(second.get("/me").text) if form[0] == "/me/revoke"]
     assert second.post(action, fields).status == 303
     assert sorted([first.get("/me").status, second.get("/me").status]) == [200, 401]
     assert stranger.get("/me").status == 200

@@ -11,7 +11,7 @@ import pytest
 from oarlock.model.event import Event, EventType
 from oarlock.settings.kinds import JobVisibility
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, properties, resources
+from oarlock.store.queries.cluster import events, properties, resources
 from tests.portal.browsing import Visitor, signed_in
 from tests.store.cluster import add_job, run
 from tests.web.nodeless_server import NOW, Running, alone

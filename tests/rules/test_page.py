@@ -10,7 +10,7 @@ from oarlock.job.admission.rules import RuleSource
 from oarlock.job.admission.stored_rules import run_examples
 from oarlock.lang.rules import FIELDS, read
 from oarlock.lang.rules.parse import KEYS
-from oarlock.server.nodes.python_rules import run
+from oarlock.server.rules.python_rules import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "running-a-site" / "admission-rules.md").read_text()
 

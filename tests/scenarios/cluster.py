@@ -6,10 +6,14 @@ from oarlock.config import Config
 from oarlock.job.run import kill, suspend
 from oarlock.job.run.effects import ActionResult
 from oarlock.lang import request as requests
+from oarlock.model.errors import NodeUnreachable
 from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import BEGIN, SimulatedCluster, SimulationDatabase
-from oarlock.store.queries import accounting, attempts, events, jobs, new_jobs, plans, resources
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import attempts, jobs, new_jobs
+from oarlock.store.queries.planning import plans
+from oarlock.store.queries.usage import accounting
 from tests.clusters import add_nodes
 
 
@@ -48,6 +52,12 @@ class Cluster(SimulatedCluster):
 
     def signal(self, number: int, *ids: int) -> list[ActionResult]:
         return self.act(lambda tx: kill.signal(tx, self.context, ids, number, by="ada", now=self.now))
+
+    def loses_connection(self, name: str, *, heard: bool) -> None:
+        """Break the connection to a node while it is told something, which it heard or did not."""
+        self._all[name].cut = True
+        self.clock.call(name, self.now)
+        raise NodeUnreachable(name, "the connection broke", sent=heard)
 
     # What is seen.
 

@@ -49,7 +49,7 @@ def test_a_user_who_is_not_found_for_ten_minutes_is_believed_not_to_exist(cluste
 def test_look_ups_that_fail_never_say_that_a_user_does_not_exist(cluster):
     cluster.platform.accounts["ada"] = FAILED
     job = cluster.submit("sleep 10")
-    cluster.pass_time(7200)
+    cluster.pass_time(1800)
     assert (cluster.job(job).state, cluster.events(job)) == (JobState.WAITING, ["USER_LOOKUP_ERROR"])
     cluster.platform.accounts["ada"] = UNKNOWN
     assert until_over(cluster, job) >= 600

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from oarlock.job.run.reports import NodeReachable
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState, Reservation
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 from oarlock.store.tables import event_logs
 from tests.scenarios.test_life import KILLED, NORMAL
 

@@ -8,7 +8,8 @@ from oarlock.job.cluster import power
 from oarlock.model.job import JobState, Reservation
 from oarlock.settings.kinds import KEEP_AWAKE
 from oarlock.simulate.cluster import BEGIN
-from oarlock.store.queries import plans, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.planning import plans
 
 _FAR = BEGIN + 1_000_000
 _ASLEEP, _UP = {"Absent"}, {"Alive"}

@@ -8,7 +8,7 @@ from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.resource import NextState
 from oarlock.simulate.cluster import BEGIN
 from oarlock.store.engine.database import Database
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.job.new_jobs import NewJob
 from tests.scenarios.cluster import Cluster
 
 DATE = BEGIN + 100

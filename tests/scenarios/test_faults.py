@@ -12,7 +12,8 @@ from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import CLEANED, EXITED, Report
 from oarlock.simulate.cluster import BEGIN, ServerCrash
-from oarlock.store.queries import events, resources, summaries
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.usage import summaries
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
@@ -337,7 +338,7 @@ def test_the_server_may_die_after_any_transaction(make):
 
 def max_job(cluster):
     with cluster.database.read() as tx:
-        from oarlock.store.queries import jobs
+        from oarlock.store.queries.job import jobs
 
         return sum(jobs.count(tx).values())
 
@@ -351,7 +352,7 @@ def test_the_memory_of_ended_places_is_not_kept(cluster):
     from oarlock.job.run.reports import Exited
     from oarlock.job.run.unit_of_work import UnitOfWork
     from oarlock.node.wire.messages import EXITED, Report
-    from oarlock.store.queries.attempts import Attempt, AttemptNode
+    from oarlock.store.queries.job.attempts import Attempt, AttemptNode
 
     finished, place = FinishedAttempts(), (1, 1, "a")
     attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(AttemptNode("a"), AttemptNode("b")), opened_us=0)

@@ -6,7 +6,7 @@ import pytest
 
 from oarlock.job.run.reports import NodesChecked
 from oarlock.model.event import EventType
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 
 _DAY = 86400
 _PASS = 600  # days pass in these tests: looking at deadlines every ten minutes is enough

@@ -1,6 +1,6 @@
 """What a job may use of its nodes: CPUs, memory, GPUs."""
 
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 from oarlock.web import views
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from tests.scenarios.cluster import Cluster

@@ -2,13 +2,13 @@
 
 import pytest
 
-from oarlock.job import explain
-from oarlock.job.cluster import queue_states
+from oarlock.job import explain, queue_states
 from oarlock.job.run.reports import NodeReachable
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate.cluster import BEGIN
-from oarlock.store.queries import administration, events
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.site import administration
 from tests.scenarios.cluster import Cluster
 
 _HELD = "R=1,W=1:0:0,J=B (held: PROLOGUE_ERROR on purpose; `oarresume 1` tries again)"

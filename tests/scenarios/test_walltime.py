@@ -11,7 +11,7 @@ from oarlock.job.run.walltime import WalltimeAsker, WalltimeStatus
 from oarlock.model.errors import WalltimeRefused
 from oarlock.model.job import JobState, Reservation
 from oarlock.settings import kinds
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 
 HOUR = 3600
 ADA = WalltimeAsker("ada", ("physics",))

@@ -12,6 +12,9 @@ class _Desk(socketserver.StreamRequestHandler):
         self.wfile.write(b"220 here\r\n")
         for line in self.rfile:
             word = line[:4].upper()
+            if word == b"RCPT" and self.server.refuses:
+                self.wfile.write(b"550 nobody of that name here\r\n")
+                continue
             self.wfile.write(
                 b"354 go on\r\n" if word == b"DATA" else b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n"
             )
@@ -30,9 +33,13 @@ def _readable(text):
 
 
 @contextlib.contextmanager
-def post_office():
-    """A server on a port of its own; `mails` are the texts that it took, `place` is what MAIL_SMTP_SERVER says."""
+def post_office(*, refuses=False):
+    """A server on a port of its own; `mails` are the texts that it took, `place` is what MAIL_SMTP_SERVER says.
+
+    It may refuse every address.
+    """
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Desk) as server:
+        server.refuses = refuses
         server.mails, server.place = [], f"127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

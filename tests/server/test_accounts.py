@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from oarlock.node.attempt.identity import UserMissing
+from oarlock.node.attempt.user.identity import UserMissing
 from oarlock.server.accounts import AccountLookup, warn_of_unknown_admins
 from tests.node.test_user import exhausted, in_a_child
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from oarlock.config import Config
-from oarlock.job import notices
+from oarlock.job.run import notices
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import Event, EventType
-from oarlock.server.effects.alerts import AlertSender
-from oarlock.store.queries import events
+from oarlock.server.mailing.alerts import AlertSender
+from oarlock.store.queries.cluster import events
 from tests.bed import run_async
 from tests.server.post_office import post_office
 

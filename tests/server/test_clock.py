@@ -1,6 +1,6 @@
 """The wall clock is compared with the one that never jumps."""
 
-from oarlock.server.clock import JumpDetector
+from oarlock.server.process.clock import JumpDetector
 
 
 class _Clock:

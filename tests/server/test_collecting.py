@@ -5,19 +5,17 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import LogContent, read_log
 from oarlock.measure.collect.questions import CSV, FileSizes, JobCurves, JobFile
 from oarlock.measure.collect.retention import RetentionPolicy
-from oarlock.measure.collect.rowlog import LogContent, read_log
 from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.remote.target import RemoteTarget
 from oarlock.model.event import EventType
@@ -26,11 +24,13 @@ from oarlock.node.measure.wire import SampleDecoder, SampleEncoder, encode_sampl
 from oarlock.server.collecting.bookkeeping import EnergyBooker, store_shortage
 from oarlock.server.collecting.client import CollectorClient
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import energy, events, pins
-from oarlock.store.queries.pins import ArchivePin
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.usage import energy, pins
+from oarlock.store.queries.usage.pins import ArchivePin
 from tests.measure.energy.controller import Controller, controllers
 from tests.measure.remote.receivers import receiving
 from tests.store.cluster import add_job
+from tests.waiting import until
 
 BOOT = "0d5a6a4e7a434d6d9d536f9a2a3a9a11"
 
@@ -57,13 +57,6 @@ class Node:
 def content(root: Path, job: int) -> LogContent:
     path = SamplePlaces(root).log(job)
     return read_log(path.read_bytes()) if path.exists() else LogContent()
-
-
-async def until(done: Callable[[], object], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -248,7 +241,8 @@ def test_a_collector_that_hangs_costs_samples_and_never_time(root, database):
             await asyncio.sleep(0)
         assert client.counts["dropped"] > 100
         assert client._bytes <= 1 << 20
-        assert (told, client.figures["failing"]) == (["the collector is behind, 0 MB wait for it"], 1.0)
+        words = "the collector is behind: 0 MB wait for it, and what comes now is dropped"
+        assert (told, client.figures["failing"]) == ([words], 1.0)
         os.kill(client._handle.process.pid, signal.SIGCONT)
         await until(lambda: not client._queue)
         node.send(client, 3)
@@ -260,6 +254,56 @@ def test_a_collector_that_hangs_costs_samples_and_never_time(root, database):
         missing = {second for gap in gaps for second in range(gap["since"] // 1000, gap["until"] // 1000 + 1)}
         kept = {at // 1000 for group in logged.groups.values() for at in group.times}
         assert missing | kept == set(range(1, 406))
+        await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_collector_that_logs_nothing_for_long_is_told_once_until_it_does(root, database):
+    """Nothing is lost yet: all of it waits."""
+
+    async def story() -> None:
+        node = Node(7)
+        told: list[str] = []
+        client = CollectorClient(
+            root, database.address, node.tables, look_seconds=600, on_trouble=told.append, behind_seconds=0.5
+        )
+
+        def is_told() -> bool:
+            node.send(client)
+            return bool(told)
+
+        for turn in range(2):
+            node.send(client)
+            await until(lambda: client.figures["behind_seconds"] == 0.0)
+            os.kill(client._handle.process.pid, signal.SIGSTOP)
+            await until(is_told)
+            assert is_told()
+            assert (len(told), client.figures["failing"]) == (1, 1.0), turn
+            assert told.pop().startswith("the collector is behind: what came ")
+            os.kill(client._handle.process.pid, signal.SIGCONT)
+            await until(lambda: not client.figures["failing"])
+        assert client.counts["dropped"] == 0
+        await client.close()
+
+    asyncio.run(story())
+
+
+def test_what_the_collector_alone_refuses_is_counted_by_node(root, database):
+    """More series than a node may have, in samples that are whole; also after its process was killed."""
+
+    async def story() -> None:
+        node = Node(7)
+        client = CollectorClient(root, database.address, node.tables, look_seconds=600)
+        for turn in range(2):
+            for part in range(5):
+                sample = {f"x{part}_{n}": 1.0 for n in range(45_000)}
+                at = float(10 * turn + part)
+                client.put("n1", encode_sample(at, {}, {7: sample}), {7}, at=at)
+            await until(lambda: client.refused == {"n1": turn + 1})  # noqa: B023
+            os.kill(client._handle.process.pid, signal.SIGKILL)
+            await until(lambda: client.counts["restarts"] == turn + 1)  # noqa: B023
+        assert client.refused == {"n1": 2}
         await client.close()
 
     asyncio.run(story())

@@ -5,23 +5,24 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
 from bench.collect_load import PERIOD, VirtualCluster, VirtualNode, cpu_of, make_nodes, resident_bytes, turns
-from oarlock.measure.collect import energy_log, hdf5
-from oarlock.measure.collect.places import SamplePlaces
-from oarlock.measure.collect.rowlog import read_log
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import read_log
+from oarlock.measure.collect.sums import energy_log
 from oarlock.measure.energy.division import EnergyRules
 from oarlock.measure.energy.ledger import EnergyLedger
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import energy
+from oarlock.store.queries.usage import energy
 from oarlock.store.tables import jobs
+from tests.waiting import until
 
 SOAK_SECONDS = float(os.environ.get("COLLECTOR_SOAK_SECONDS", "3600"))
 KILL_SECONDS = 60.0
@@ -33,13 +34,6 @@ FOREVER = 1 << 62
 def database(sqlite_path):
     with open_database(sqlite_path) as opened:
         yield opened
-
-
-async def until(done: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.05)
 
 
 def end_jobs(database: Database, ended: list[int]) -> None:

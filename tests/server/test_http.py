@@ -19,7 +19,7 @@ from oarlock.config import Config
 from oarlock.model.errors import PortTaken
 from oarlock.server.http.connection import ConnectionLimits, caller_of
 from oarlock.server.http.listen import answer, listen
-from oarlock.server.reserves import connection_shares
+from oarlock.server.process.reserves import connection_shares
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.web.policy import AccessPolicy

@@ -19,6 +19,7 @@ import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.attempt import spool
+from oarlock.node.attempt.user.output import OutputRequest
 from oarlock.node.wire.messages import (
     CLEANED,
     EXITED,
@@ -592,6 +593,17 @@ async def test_an_attempt_that_the_node_does_not_know_is_missing(workspace, two_
         os.kill(post.node._channel._process.pid, signal.SIGKILL)
         missing = await post.until(lambda event: isinstance(event, AttemptMissing))
         assert missing == AttemptMissing(post.settings.node, 77, 1)
+
+
+@run_async
+async def test_the_end_of_an_output_is_read_as_its_user(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
+        report = await post.run(8, "echo fine; echo more")
+        path = str(post.home / "8.out")
+        shown = await post.node.show_output(OutputRequest(two_users[0], path))
+        missing = await post.node.show_output(OutputRequest(two_users[0], f"{path}.x"))
+        assert (report.status, missing[2] != "") == (0, True)
+        assert shown == ("fine\nmore\n", 10, "")
 
 
 @pytest.mark.manual(85, 176)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oarlock.server.logs import WINDOW_SECONDS, RepeatFilter
+from oarlock.server.process.logs import WINDOW_SECONDS, RepeatFilter
 
 
 class Kept(logging.Handler):

@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.node.log_lines import DetailFormatter
-from oarlock.server import logs
+from oarlock.server.process import logs
 from oarlock.store.engine import journal
 
 

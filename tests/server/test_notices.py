@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from oarlock.config import Config
+from oarlock.insight.mails import build_mail as mail
 from oarlock.job.run.effects import Notify
 from oarlock.job.run.reports import NotificationFailed, NotificationSent
 from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
-from oarlock.node.attempt.notice import Notice
-from oarlock.server.effects.notices import NoticeSender, mail
+from oarlock.node.attempt.user.notice import Notice
+from oarlock.server.effects.notices import NoticeSender
 from tests.bed import run_async
 from tests.server.post_office import post_office
 

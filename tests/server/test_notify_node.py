@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from oarlock.model.errors import NodeRefused
-from oarlock.node.attempt.notice import Notice
+from oarlock.node.attempt.user.notice import Notice
 from oarlock.node.wire.messages import EXITED, NOT_NOW
 from tests.bed import needs_root, open_node, run_async, script
 

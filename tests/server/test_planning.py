@@ -11,12 +11,13 @@ from oarlock.job.reactor.passes import LEAST_DEPTH, MOST_DEPTH, PassSchedule
 from oarlock.job.reactor.steps import Moment, QuickPass
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
-from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.planning.client import PlannerGone, PlanningClient, fork, spawn
+from oarlock.server.process.clock import RealClock
 from oarlock.server.serve import run_reactor
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import jobs, moves, new_jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs, moves, new_jobs
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job
 

@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.job.admission.admit import RuleResult
 from oarlock.model.submission_errors import RuleFailed, RuleNotTrusted
-from oarlock.server.nodes.python_rules import check_trust, run
+from oarlock.server.rules.python_rules import check_trust, run
 
 ASKED = {"job": {"queue": None, "name": "n"}, "context": {"user": "ada"}}
 

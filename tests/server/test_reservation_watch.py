@@ -8,8 +8,8 @@ from sqlalchemy import event
 from oarlock.config import Config
 from oarlock.job.explain import ReservationOutcome
 from oarlock.model.job import JobState, Reservation
-from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
+from oarlock.server.process.clock import RealClock
 from oarlock.store.engine.database import Database
 from tests.clusters import NOW
 from tests.store.cluster import add_job

@@ -13,6 +13,7 @@ from oarlock.store.engine.opening import open_database
 from tests.bed import needs_root, run_async, script, site_directory
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job
+from tests.waiting import until
 
 pytestmark = needs_root
 
@@ -35,12 +36,6 @@ class SetClock:
 def folder():
     with site_directory() as path:
         yield path
-
-
-async def until(done) -> None:
-    async with asyncio.timeout(20):
-        while not done():  # noqa: ASYNC110 - plans are read by passes, which no event announces
-            await asyncio.sleep(0.005)
 
 
 @run_async

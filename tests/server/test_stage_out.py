@@ -9,7 +9,7 @@ import pytest
 from oarlock.config import Config
 from oarlock.job.run.effects import RunEpilogue, StageOut
 from oarlock.model.errors import NodeUnreachable
-from oarlock.server.stage_out import StageOutStore
+from oarlock.server.staging.stage_out import StageOutStore
 from tests.bed import run_async
 from tests.node.archives import archive, changed
 

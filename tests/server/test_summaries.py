@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oarlock.job import summaries as summarising
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.questions import MeasuredSoFar
 from oarlock.model.job import JobState
 from oarlock.model.summary import DayUsage
@@ -22,8 +22,9 @@ from oarlock.server.collecting.client import CollectorClient
 from oarlock.server.collecting.messages import MeasuredJobs
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import jobs, summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
 from tests.clusters import add_nodes
 from tests.server.test_collecting import BOOT, until
 from tests.store.cluster import add_job, run, step

@@ -13,6 +13,7 @@ from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
 from oarlock.server.http.connection import ConnectionLimits
+from tests import canned
 from tests.certificates import certificate
 from tests.waiting import wait_until
 from tests.web.nodeless_server import NodelessServer, Running, alone
@@ -197,3 +198,16 @@ def test_the_key_of_a_job_opens_no_connection_of_a_desktop(sqlite_path: Path):
         plain.sendall(f"GET /api/v1/desktops HTTP/1.1\r\n{head}".encode())
         assert plain.recv(4096).startswith(b"HTTP/1.1 401 ")
         assert api.core.asked == []
+
+
+def test_an_answer_over_tls_that_is_cut_off_is_none(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OARLOCK_CA", str(pair[0]))
+    monkeypatch.setenv("OARLOCK_TOKEN", "x")
+    server, end = canned.tls(*pair)
+    try:
+        assert Client(server.says(canned.ok({"jobs": [1] * 100_000})).address).jobs() == [1] * 100_000
+        server.says(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort")
+        with pytest.raises(RequestRefused, match="took the request but did not answer"):
+            Client(server.address).jobs()
+    finally:
+        end()

@@ -17,6 +17,8 @@ EXAMPLES = {
     kinds.NETWORKS: st.lists(st.ip_addresses().map(str)).map(lambda texts: kinds.NETWORKS.read(" ".join(texts))),
     kinds.TARGETS: st.dictionaries(NAMES, st.floats(0, 100)),
     kinds.numbers("a", "b"): st.dictionaries(st.sampled_from("ab"), st.floats(allow_nan=False, allow_infinity=False)),
+    kinds.PEOPLE: st.lists(st.one_of(NAMES, NAMES.map("@{}".format))).map(tuple),
+    kinds.LEADERS: st.dictionaries(NAMES, st.lists(NAMES, min_size=1).map(tuple)),
     kinds.ORDER: st.lists(st.builds(ResourceOrder, NAMES, st.booleans()), min_size=1).map(tuple),
 }
 
@@ -35,3 +37,13 @@ def test_any_text_is_a_value_or_a_value_error(text):
             kind.read(text)
         except ValueError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(kinds.PEOPLE, text) for text in ("@", "ada @", "a@b", "@@staff")]
+    + [(kinds.LEADERS, text) for text in ("astro", "=ada", "astro=", "astro=ada,", "astro=ada astro=bob")],
+)
+def test_a_role_without_a_name_is_refused(kind, text):
+    with pytest.raises(ValueError, match=text.split()[-1]):
+        kind.read(text)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves, new_jobs
+from oarlock.store.queries.job import jobs, moves, new_jobs
 from tests.clusters import NOW
 
 

@@ -1,7 +1,7 @@
 """Users in doubt are kept, replaced and forgotten."""
 
-from oarlock.store.queries import user_records
-from oarlock.store.queries.user_records import AccountDoubt
+from oarlock.store.queries.users import user_records
+from oarlock.store.queries.users.user_records import AccountDoubt
 
 
 def test_a_doubt_is_replaced_by_a_later_one_and_forgotten_with_its_user(tx):

@@ -9,8 +9,10 @@ import pytest
 
 from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, resources
-from oarlock.store.queries.accounting import AccountingRow
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.usage import accounting
+from oarlock.store.queries.usage.accounting import AccountingRow
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, run, step
 

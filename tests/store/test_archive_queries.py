@@ -5,10 +5,11 @@ from sqlalchemy import update
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import agent_jobs, export, pins, summaries
-from oarlock.store.queries.agent_jobs import DescribedJob
-from oarlock.store.queries.pins import ArchivePin
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.job import agent_jobs
+from oarlock.store.queries.job.agent_jobs import DescribedJob
+from oarlock.store.queries.usage import export, pins, summaries
+from oarlock.store.queries.usage.pins import ArchivePin
+from oarlock.store.queries.usage.summaries import Summary
 from oarlock.store.tables import jobs
 from tests.store.cluster import add_job
 

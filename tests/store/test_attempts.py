@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts
-from oarlock.store.queries.attempts import Attempt, AttemptNode
+from oarlock.store.queries.job import attempts
+from oarlock.store.queries.job.attempts import Attempt, AttemptNode
 from tests.store.cluster import add_job
 
 US = 1_000_000_000_123_456

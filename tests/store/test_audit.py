@@ -10,8 +10,8 @@ from sqlalchemy import delete, select, update
 
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import user_records
-from oarlock.store.queries.user_records import AuditEntry
+from oarlock.store.queries.users import user_records
+from oarlock.store.queries.users.user_records import AuditEntry
 from oarlock.store.tables import audit as rows
 from tests.clusters import NOW
 

@@ -1,8 +1,9 @@
 """The energy ledger in the database: booked in parts, told by node, day, user, project and job."""
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import energy
-from oarlock.store.queries.energy import BookedDay, MeteredDay, MeterOfGroup, SharesOfGroup
+from oarlock.store.queries.job.job_pages import JobSight
+from oarlock.store.queries.usage import energy
+from oarlock.store.queries.usage.energy import BookedDay, MeteredDay, MeterOfGroup, SharesOfGroup
 from tests.store.cluster import add_job
 
 DAY = 86_400
@@ -49,7 +50,7 @@ def test_shares_are_told_by_every_group_the_largest_first(tx: Tx):
         SharesOfGroup(("moon", DAY), 77, 2),
         SharesOfGroup(("moon", 2 * DAY), 5, 1),
     ]
-    assert shares("job", user="ben") == [SharesOfGroup((second,), 20, 1)]
+    assert shares("job", sight=JobSight("ben")) == [SharesOfGroup((second,), 20, 1)]
     assert shares("node", until=2 * DAY) == [SharesOfGroup(("n1",), 77, 2)]
     assert shares("job", most=1) == [SharesOfGroup((first,), 62, 1)]
 

@@ -5,8 +5,9 @@ import pytest
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, moves
-from oarlock.store.queries.events import EventRow
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.cluster.events import EventRow
+from oarlock.store.queries.job import moves
 from tests.clusters import NOW
 from tests.store.cluster import add_job
 

@@ -12,7 +12,7 @@ import pytest
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs
+from oarlock.store.queries.job import jobs
 from tests.store.cluster import add_job, rows
 
 _WRITER = """

@@ -13,7 +13,8 @@ from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, new_jobs, properties, shapes
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.job import jobs, new_jobs, shapes
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, new, rows, run
 

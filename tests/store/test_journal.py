@@ -11,7 +11,9 @@ from oarlock.model.resource import ResourceState
 from oarlock.node.log_lines import DetailFormatter
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, events, moves, resources
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import moves
+from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, run
 

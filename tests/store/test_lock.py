@@ -8,12 +8,14 @@ import sys
 import time
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
+from sqlalchemy.exc import DBAPIError
 
-from oarlock.model.errors import DatabaseHeld
+from oarlock.model.errors import DatabaseHeld, DatabaseRefused
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import instance
 from tests.waiting import wait_until
 
 
@@ -141,3 +143,45 @@ def test_a_server_takes_its_lock_back_from_its_own_session_that_hangs(database: 
 def _session(tx: Tx) -> tuple[int, int]:
     backend = tx.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
     return backend, tx.connection.driver_connection.fileno()
+
+
+def test_a_connection_ended_in_the_midst_of_many_rows_is_a_lost_one(place: str, database: Database):
+    _needs_postgresql(database)
+    database.lock(now=1000)
+    tries: list[int] = []
+    with open_database(place) as other:
+
+        def change(tx: Tx) -> None:
+            tries.append(backend := _session(tx)[0])
+            if len(tries) == 1:
+                with other.read() as killer:
+                    killer.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+            tx.execute(insert(instance), [{"name": f"row {number}", "value": ""} for number in range(100)])
+
+        database.write(change)
+    assert len(set(tries)) == 2
+    with database.read() as tx:
+        assert tx.execute(text("SELECT count(*) FROM instance WHERE name LIKE 'row %'")).scalar_one() == 100
+
+
+def test_a_rollback_that_fails_does_not_hide_that_the_connection_was_ended(database: Database):
+    _needs_postgresql(database)
+    from psycopg import OperationalError
+    from psycopg.errors import AdminShutdown, DiskFull
+
+    def failing(reason: Exception) -> None:
+        def change(tx: Tx) -> None:
+            tries.append(1)
+            if len(tries) == 1:
+                try:
+                    raise DBAPIError("INSERT", {}, reason)
+                finally:
+                    raise DBAPIError("ROLLBACK", {}, OperationalError("cannot exit pipeline mode while busy"))
+
+        tries: list[int] = []
+        database.write(change)
+        assert len(tries) == 2
+
+    failing(AdminShutdown("terminating connection due to administrator command"))
+    with pytest.raises(DatabaseRefused, match="pipeline"):
+        failing(DiskFull("could not extend file"))

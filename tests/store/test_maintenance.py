@@ -5,7 +5,9 @@ import pytest
 from oarlock.model.limits import Maintenance, UnknownWindow
 from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, properties, snapshot
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.planning import snapshot
+from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 
 

@@ -129,6 +129,24 @@ def test_pins_stay_when_jobs_of_agents_can_be_pinned_too(request: pytest.Fixture
     assert [tuple(row) for row in rows] == [(5, "ada", 9), (1000000000001, "bob", 9)]
 
 
+def test_summaries_stay_when_jobs_of_agents_get_some_too(request: pytest.FixtureRequest, database: Database):
+    engine = _empty_one(request, database.engine_name)
+    with engine.begin() as connection:
+        tx = cast("Tx", connection)
+        migrate(tx, "8")
+        tx.exec_driver_sql("INSERT INTO jobs (job_id) VALUES (5)")
+        tx.exec_driver_sql(
+            "INSERT INTO job_summaries (job_id, date, cpu_seconds, detail, walltime, booked) "
+            "VALUES (5, 9, 2.5, 'd', 60, 1)"
+        )
+        migrate(tx)
+        tx.exec_driver_sql("INSERT INTO job_summaries (job_id, date) VALUES (1000000000001, 10)")
+        query = "SELECT job_id, date, cpu_seconds, detail, walltime, booked FROM job_summaries ORDER BY job_id"
+        rows = tx.exec_driver_sql(query).all()
+    engine.dispose()
+    assert [tuple(row) for row in rows] == [(5, 9, 2.5, "d", 60, 1), (1000000000001, 10, None, "{}", None, 0)]
+
+
 def _empty_one(request: pytest.FixtureRequest, engine_name: str) -> Engine:
     if engine_name == "sqlite":
         return create_engine("sqlite://")

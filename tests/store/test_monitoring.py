@@ -1,8 +1,8 @@
 """What was recorded of jobs, on both engines."""
 
 from oarlock.job.monitoring import sensed_values
-from oarlock.store.queries import monitoring
-from oarlock.store.queries.monitoring import MonitoredCurve, MonitoredValue, RecordedExtent
+from oarlock.store.queries.usage import monitoring
+from oarlock.store.queries.usage.monitoring import MonitoredCurve, MonitoredValue, RecordedExtent
 from tests.store.cluster import add_job
 
 

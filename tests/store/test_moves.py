@@ -11,7 +11,8 @@ from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Moved, move
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves, new_jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs, moves, new_jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, new, rows, run, step
 from tests.store.test_jobs import counted

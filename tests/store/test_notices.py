@@ -1,8 +1,8 @@
 """Notices wait in the database until they were sent."""
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events
-from oarlock.store.queries.events import PendingNotice
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.cluster.events import PendingNotice
 
 START, END = (PendingNotice(7, "ada", "fit", "mail:ada@lab.org", tag, "it's so") for tag in ("START", "END"))
 

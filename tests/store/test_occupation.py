@@ -2,8 +2,9 @@
 
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import listing, properties, resources
-from oarlock.store.queries.listing import GpuCounts, NodeOccupation
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import listing
+from oarlock.store.queries.job.listing import GpuCounts, NodeOccupation
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, run
 

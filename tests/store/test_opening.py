@@ -36,6 +36,13 @@ def test_a_first_start_makes_a_database_that_only_its_owner_can_read(tmp_path: P
     assert modes == dict.fromkeys(["oarlock.db", "oarlock.db-wal", "oarlock.db-shm", "oarlock.db.created"], 0o600)
 
 
+def test_a_first_start_that_died_before_it_left_its_mark_goes_on(sqlite_path: Path):
+    marker = sqlite_path.with_name("oarlock.db.created")
+    marker.write_text("")
+    assert _queues(sqlite_path) == ["besteffort", "default", "admin"]
+    assert len(marker.read_text().splitlines()) == 2
+
+
 def test_a_database_that_others_could_read_is_closed_to_them(sqlite_path: Path):
     sqlite_path.chmod(0o644)
     open_database(sqlite_path).close()

@@ -5,8 +5,8 @@ import pytest
 from oarlock.model.plan import Placement, Plan
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import plans
-from oarlock.store.queries.plans import Prediction
+from oarlock.store.queries.planning import plans
+from oarlock.store.queries.planning.plans import Prediction
 from tests.clusters import NOW
 from tests.store.cluster import add_job, choice, rows
 from tests.store.test_jobs import counted

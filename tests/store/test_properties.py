@@ -6,7 +6,7 @@ from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn
 from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 from oarlock.store.tables import resources as table
 from tests.clusters import NOW
 from tests.store.cluster import rows

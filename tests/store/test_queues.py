@@ -6,7 +6,7 @@ from oarlock.model.errors import QueueExists, QueueInUse, UnknownQueue
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import Queue, QuotaRule
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from tests.store.cluster import add_job, step
 
 

@@ -10,12 +10,12 @@ import pytest
 from psycopg import errors
 
 from oarlock.config import Config
-from oarlock.server.serve import open_instance
+from oarlock.server.instance import open_instance
 from oarlock.settings.kinds import DbType
 from oarlock.settings.secret import Secret
 from oarlock.store.engine.engines import grant_reader
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import new_jobs
+from oarlock.store.queries.job import new_jobs
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from tests.databases import Postgres
 from tests.store.cluster import new
@@ -73,7 +73,8 @@ def test_it_cannot_read_secrets(reader: psycopg.Connection, query: str):
 
 READABLE_BESIDE_THE_MANUAL = {
     "account_doubts", "agent_jobs", "archive_pins", "attempt_nodes", "attempts", "energy_days", "energy_shares",
-    "job_summaries", "maintenance", "monitoring_samples", "quotas", "unknown_attempts", "usage_days", "walltime_change",
+    "job_summaries", "maintenance", "monitoring_samples", "quotas", "site_notices", "start_predictions",
+    "unknown_attempts", "usage_days", "walltime_change",
 }  # fmt: skip
 """Tables of our own that it may read. A new table is named here, or its name in `engines` says that it is secret."""
 

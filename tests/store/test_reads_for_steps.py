@@ -4,7 +4,10 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine import facts
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import administration, jobs, resources, shapes, snapshot
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs, shapes
+from oarlock.store.queries.planning import snapshot
+from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, run, step
 

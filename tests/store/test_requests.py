@@ -4,9 +4,10 @@ import pytest
 
 from oarlock.model.errors import RequestIdReused
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import summaries, user_records
-from oarlock.store.queries.summaries import Summary
-from oarlock.store.queries.user_records import StoredToken
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
+from oarlock.store.queries.users import user_records
+from oarlock.store.queries.users.user_records import StoredToken
 from tests.clusters import NOW
 from tests.store.cluster import add_job
 

@@ -12,7 +12,7 @@ from oarlock.model.submission_errors import TypesDiffer, UnknownProperty
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, rows, run, step
 

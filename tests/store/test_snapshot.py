@@ -27,7 +27,10 @@ from oarlock.model.submission_errors import UnknownProperty
 from oarlock.store import tables
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, jobs, moves, new_jobs, plans, properties, resources, shapes, snapshot
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import jobs, moves, new_jobs, shapes
+from oarlock.store.queries.planning import plans, snapshot
+from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, new, run, step
 from tests.store.test_jobs import counted

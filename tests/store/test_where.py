@@ -16,7 +16,8 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import condition_sql, jobs, new_jobs, properties, resources
+from oarlock.store.queries.cluster import condition_sql, properties, resources
+from oarlock.store.queries.job import jobs, new_jobs
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 from tests.clusters import NOW
 from tests.lang.trees import TYPES, conditions, rows

@@ -1,14 +1,19 @@
 """One writer, many askers: what is acknowledged is on disk, what fails is undone alone."""
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
+import psycopg
 import pytest
 from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 
-from oarlock.model.errors import DatabaseRefused, IllegalMove, OarlockError
+from oarlock.failpoints import armed
+from oarlock.model.errors import DatabaseAway, DatabaseRefused, IllegalMove, OarlockError
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 
@@ -205,3 +210,42 @@ def test_a_reader_whose_connection_breaks_is_told_so(database: Database):
     with pytest.raises(DatabaseRefused, match="cannot be read"), database.read() as tx:
         tx.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
     assert _names(database) == set()
+
+
+@pytest.mark.parametrize("point", ["commit", "committed"])
+@pytest.mark.parametrize("company", [0, 2])
+def test_a_change_whose_commit_got_no_answer_is_neither_lost_nor_doubled(database: Database, point: str, company: int):
+    if database.engine_name != "postgresql":
+        pytest.skip("SQLite commits in this process")
+    passed: list[str] = []
+
+    def cut(name: str, _node: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == 2:  # the first commit is that of the busy change
+            backend = database._writer._connection
+            assert backend is not None
+            _terminate(database, backend.connection.driver_connection.info.backend_pid)  # type: ignore[union-attr]
+            raise _lost()
+
+    busy = Busy(database)
+    asked = [database.submit(_add(f"q{n}")) for n in range(company + 1)]
+    with armed(cut):
+        busy.release()
+        assert [future.result(30) for future in asked] == [f"q{n}" for n in range(company + 1)]
+    assert _names(database) == {f"q{n}" for n in range(company + 1)}
+
+
+def _lost() -> OperationalError:
+    error = OperationalError("COMMIT", None, psycopg.OperationalError("the connection is closed"))
+    error.connection_invalidated = True
+    return error
+
+
+def test_an_error_that_nobody_foresaw_is_told_and_the_writer_goes_on(database: Database):
+    def no_descriptors(_name: str, _node: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with armed(no_descriptors), pytest.raises(DatabaseAway, match="Too many open files"):
+        database.write(_add("lost"))
+    assert database.write(_add("kept")) == "kept"
+    assert _names(database) == {"kept"}

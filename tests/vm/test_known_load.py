@@ -7,7 +7,7 @@ import h5py
 import pytest
 
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.measure.live import LiveUsage
 from oarlock.node.wire.messages import CgroupLimits
 from tests.bed import needs_root, run_async

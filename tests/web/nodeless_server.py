@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
+from oarlock.job.check.finding import CheckFinding
+from oarlock.job.check.live import NodeAttempts
 from oarlock.job.explain import ReservationOutcome, StartEstimate
 from oarlock.job.monitoring import MonitoringStatus
+from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.job.run.effects import ActionResult
 from oarlock.measure.collect.collector import Collector
 from oarlock.measure.collect.jobs import describe_jobs
@@ -34,12 +37,12 @@ from oarlock.server.collecting.elsewhere import MeasurementsElsewhere
 from oarlock.server.http import listen as server
 from oarlock.server.http.connection import ConnectionLimits
 from oarlock.server.job_keys import KeyVault
-from oarlock.server.stage_in import ArchiveStore, archive_folder
+from oarlock.server.staging.stage_in import ArchiveStore, archive_folder
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.files import StoredFile
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.job.files import StoredFile
+from oarlock.store.queries.job.new_jobs import NewJob
 from oarlock.web.core import ServerStep, SessionConnection
 from oarlock.web.identity import Caller, UserAccount
 from oarlock.web.policy import AccessPolicy
@@ -88,6 +91,7 @@ class CollectorHere:
         self.collector, self._database = Collector(folder / "samples"), database
         self.collector.start()
         self.figures = {}
+        self.refused = self.collector.refused
         self._elsewhere = MeasurementsElsewhere(folder / "samples", config)
         self.full = False
 
@@ -130,7 +134,9 @@ class NodelessServer:
     live: LiveUsage = field(default_factory=lambda: LiveUsage(10, "cluster"))
     gate: Gate | None = None
     hopeless: dict[int, str] = field(default_factory=dict)
+    passes: list[PassRecord] = field(default_factory=list)
     changes: int = 0
+    source_health: tuple[Any, ...] = ()
     collector: CollectorHere = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,8 +152,9 @@ class NodelessServer:
         self.agents = AgentReceiver(self)
 
     async def write(self, change: Callable[[Tx], T]) -> T:
+        changed = await asyncio.wrap_future(self.database.submit(change))
         self.changes += 1
-        return await asyncio.wrap_future(self.database.submit(change))
+        return changed
 
     async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
         await self.write(change)
@@ -215,6 +222,13 @@ class NodelessServer:
 
     async def measure(self, nodes: Sequence[str], change: Any) -> None:
         self.asked.append(("measure", list(nodes), dict(change)))
+
+    async def check_nodes_agree(self) -> tuple[list[NodeAttempts], list[CheckFinding]]:
+        return [], []
+
+    async def read_output(self, node: str, path: str, *, user: str, uid: int | None) -> tuple[str, int, str]:
+        self.asked.append(("output", node, path, user, uid))
+        return f"the end of {path} <b>&</b>\n", 17, ""
 
     async def end_unknown(self, number: int) -> None:
         self.asked.append(("end unknown", number))

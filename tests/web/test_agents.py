@@ -12,9 +12,10 @@ import pytest
 from oarlock.measure.collect.jobs import describe_ended
 from oarlock.measure.posting.envelope import LARGEST_INFLATED, AgentNotice, NotedGap, NotedJob, encode_notice, pack
 from oarlock.node.measure.wire import SampleEncoder
-from oarlock.store.queries import agent_jobs, energy
-from oarlock.store.queries.agent_jobs import FIRST_NUMBER
-from oarlock.store.queries.energy import BookedDay, MeteredDay
+from oarlock.store.queries.job import agent_jobs
+from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
+from oarlock.store.queries.usage import energy
+from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job
 from tests.web.nodeless_server import NOW, Reply, Running, alone
@@ -272,10 +273,13 @@ def test_a_job_whose_nodes_are_silent_is_over_after_an_hour(api):
     node = Node(api)
     node.send(notice(told(1)), node.sample({1: 1.0}))
     seen = api.core.clock.at
-    for seconds, wanted in ((3500, 0), (200, seen)):
+    for seconds, wanted in ((3200, 0), (400, seen)):
         api.core.clock.at += seconds
         api.run(api.core.restart_measuring())  # what it knows is in the database
         api.run(api.core.agents.begin())
+        api.run(api.core.agents.sweep())
+        assert ended(api) == [0]  # nobody could send while there was no server
+        api.core.clock.at += 301
         api.run(api.core.agents.sweep())
         assert ended(api) == [wanted]
 

@@ -11,25 +11,29 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import h5py
 import pytest
 from sqlalchemy import update
 
 from oarlock.measure.batch import JobFacts
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.jobs import describe_jobs
+from oarlock.measure.collect.retention import Retention, RetentionPolicy
 from oarlock.measure.remote.range_query import ANSWER_SECONDS
 from oarlock.measure.remote.remote_write import RemoteWriter
 from oarlock.measure.remote.target import RemoteTarget
 from oarlock.model.job import JobState
 from oarlock.node.measure.wire import encode_sample
+from oarlock.server.collecting import elsewhere
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import agent_jobs
-from oarlock.store.queries.agent_jobs import DescribedJob
+from oarlock.store.queries.job import agent_jobs
+from oarlock.store.queries.job.agent_jobs import DescribedJob
 from oarlock.store.tables import jobs
 from tests.measure.real_prometheus import Prometheus
 from tests.measure.remote.receivers import sample
 from tests.store.cluster import add_job
 from tests.waiting import wait_until
-from tests.web.nodeless_server import Running, alone
+from tests.web.nodeless_server import Reply, Running, alone
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -215,3 +219,87 @@ def test_a_program_that_others_can_write_is_not_run(sqlite_path, site):
     with served(sqlite_path, 1000, archive_fetch_cmd=(str(program),)) as api:
         assert api.client_of("nobody").get("/jobs/1/series").status == 404
     assert not (site / "calls").exists()
+
+
+DAY = 86_400
+
+
+def _moved_days(api: Running, folder: Path) -> list[Path]:
+    """Let a node be measured on two days that are long over, and move their files to a folder elsewhere."""
+    collector = api.core.collector.collector
+    for day in (1, 2):
+        for second in range(day * DAY, day * DAY + SECONDS, 10):
+            collector.take("n1", encode_sample(float(second), {"load_1min": float(day)}, {}), set(), at=float(second))
+    collector.close()
+    for _ in Retention(collector.places, RetentionPolicy(full_days=0, thin_days=0)).run(now=100.0 * DAY):
+        pass
+    moved = []
+    for file in collector.places.node_files("n1"):
+        moved.append(folder / file.relative_to(collector.places.root))
+        moved[-1].parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(file, moved[-1])
+    return moved
+
+
+def _node_curve(api: Running, since: int, until: int, node: str = "n1") -> Reply:
+    return api.client_of("nobody").get(f"/nodes/{node}/series?metrics=load_1min&since={since}&until={until}")
+
+
+def test_days_of_a_node_that_were_moved_are_fetched(sqlite_path, site):
+    with served(sqlite_path, 1000, archive_fetch_cmd=(str(_program(site)),)) as api:
+        assert [path.name for path in _moved_days(api, site)] == ["1970-01-02.h5", "1970-01-03.h5"]
+        reply = _node_curve(api, DAY, 3 * DAY - 1)
+        [series] = reply.body["series"]
+        assert (series["unit"], {point[2] for point in series["points"] if point[2]}) == ("1", {1.0, 2.0})
+        calls = sorted(line.split()[:2] for line in (site / "calls").read_text().splitlines())
+        assert calls == [["n1", "nodes/n1/1970-01-02.h5"], ["n1", "nodes/n1/1970-01-03.h5"]]
+        assert _node_curve(api, DAY, 3 * DAY - 1).body == reply.body  # from what is here now
+        assert len((site / "calls").read_text().splitlines()) == 2
+
+
+def test_no_program_is_started_for_made_up_nodes_nor_for_very_many_days(sqlite_path, site, monkeypatch):
+    monkeypatch.setattr(elsewhere, "_MOST_DAYS", 5)
+    with served(sqlite_path, 1000, archive_fetch_cmd=(str(_program(site)),)) as api:
+        _moved_days(api, site)
+        for node in ("n2", "..", "-x", "n1%2F..%2F.."):
+            assert _node_curve(api, DAY, DAY + 10, node).status in {400, 404}, node
+        assert _node_curve(api, DAY, 7 * DAY).status == 404
+    assert not (site / "calls").exists()
+
+
+@pytest.mark.parametrize("swap", ["another day", "another node", "damaged", "nothing"])
+def test_a_fetched_day_that_is_not_the_one_asked_for_is_not_kept(sqlite_path, site, swap):
+    with served(sqlite_path, 1000, archive_fetch_cmd=(str(_program(site)),)) as api:
+        first, second = _moved_days(api, site)
+        if swap == "another day":
+            shutil.copy(second, first)
+        elif swap == "another node":
+            with h5py.File(first, "r+") as file:
+                file["node"].attrs["name"] = "n2"
+        elif swap == "damaged":
+            first.write_bytes(first.read_bytes()[:3000])
+        else:
+            first.unlink()
+        assert _node_curve(api, DAY, DAY + 1000).status == 404
+        assert api.core.collector.collector.places.node_files("n1") == []
+        assert list(api.core.collector.collector.places.temporary.iterdir()) == []
+
+
+def test_the_file_of_a_job_of_another_cluster_is_fetched(sqlite_path, site):
+    """In the file stands the number that the job has there."""
+    with served(sqlite_path, 1000, archive_fetch_cmd=(str(_program(site)),)) as api:
+        api.core.database.write(lambda tx: _job_of_agent(tx, 1000))
+        collector, number = api.core.collector.collector, agent_jobs.FIRST_NUMBER + 1
+        for at in range(1000, 1000 + SECONDS, 10):
+            sample = encode_sample(float(at), {}, {number: {"cpus": 4.0}})
+            collector.take("b1", sample, {number}, at=float(at), posted=True, cluster="beta")
+        with api.core.database.read() as tx:
+            about = describe_jobs(tx, [number])
+        for _ in range(2):
+            collector.archive_ended(lambda ids: about)
+        file = collector.places.archived(number)
+        moved = site / file.relative_to(collector.places.root)
+        moved.parent.mkdir(parents=True)
+        shutil.move(file, moved)
+        reply = api.client_of("nobody").get("/jobs/4242/series?cluster=beta&metrics=cpus")
+        assert (reply.status, reply.body["series"][0]["points"][0][2]) == (200, 4.0)

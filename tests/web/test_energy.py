@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.cli.subcommands import meter
+from oarlock.cli.subcommands.measurements import meter
 from oarlock.client import RequestRefused
 from oarlock.measure.energy.division import BookingKey, EnergyBooking
 from oarlock.server.collecting.bookkeeping import EnergyBooker

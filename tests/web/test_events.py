@@ -7,7 +7,7 @@ import pytest
 from oarlock.model.event import Event, EventType
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events
+from oarlock.store.queries.cluster import events
 from tests.web.nodeless_server import NOW, Running, running
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.job import JobState, move
-from oarlock.server.stage_in import ArchiveStore
+from oarlock.server.staging.stage_in import ArchiveStore
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import jobs, moves
+from oarlock.store.queries.job import jobs, moves
 from tests.clusters import add_nodes
 from tests.node.archives import archive, changed
 from tests.web.nodeless_server import NOW, Client, Reply, Running, running
@@ -86,7 +86,7 @@ def test_a_user_fills_no_more_than_a_share_of_the_disk(api: Running):
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(api: Running, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oarlock.server.stage_in._SPARE", 1 << 60)
+    monkeypatch.setattr("oarlock.server.staging.stage_in._SPARE", 1 << 60)
     reply = send(api.client_of(ADA), ARCHIVE)
     assert (reply.status, reply.body["error"]) == (400, "The server cannot keep the archive: No space left on device.")
     assert kept(api) == []

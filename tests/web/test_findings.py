@@ -1,14 +1,17 @@
 """Findings of stored jobs: one job, the jobs of some days, and who sees what."""
 
+import sys
 from pathlib import Path
 
+from oarlock.cli.jobs import oarstat
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
 from oarlock.model.summary import NodeMeasured, SummaryDetail, write_detail
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, run, step
 from tests.web.nodeless_server import NOW, running
@@ -122,3 +125,34 @@ def test_a_report_is_text_and_data_and_pdf(database: Database):
     assert view["report"]["bars"][0] == {"label": "Cores", "share": 0.6, "text": "1.2 of 2 busy on average"}
     assert missing["error"] == "There is no report of job 2: nothing was measured of it."
     assert pdf.startswith(b"%PDF-")
+
+
+def test_the_usage_of_a_job_names_what_was_found(database: Database, monkeypatch, capfd):
+    number = database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.6, initial_request="oarsub x"))
+    with running(database) as api:
+        monkeypatch.setattr(sys, "argv", ["oarstat", "--server", str(api.socket), "--usage", "-j", str(number)])
+        assert oarstat.main() == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[-3:-1] == [
+        "  !! 1.2 of 2 cores were busy on average (60 %).  [cpu.low]",
+        "     With 2 cores it would have run as fast, and might have begun sooner.",
+    ]
+
+
+def test_a_default_walltime_is_nobodys_fault(database: Database):
+    def fill(tx: Tx) -> None:
+        cores = add_nodes(tx, ["n1"])[:2]
+        for request in ("oarsub x", "oarsub -l /core=2,walltime=1 x", ""):
+            _ran(tx, cores, busy=1.0, initial_request=request)
+
+    database.write(fill)
+    with running(database) as api:
+        chosen = [api.client.get(f"/jobs/{job}/findings").body["facts"]["walltime_chosen"] for job in (1, 2, 3)]
+    assert chosen == [0, 1, 1], "a request that nobody told may have named one"
+
+
+def test_the_command_of_a_job_is_searched_too(database: Database):
+    database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=1.0, command="sleep 600"))
+    with running(database) as api:
+        view = api.client.get("/jobs/1/findings").body
+    assert [finding["id"] for finding in view["findings"]] == ["script.sleep"]

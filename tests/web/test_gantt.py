@@ -6,7 +6,7 @@ from oarlock.model.job import JobState
 from oarlock.model.limits import Maintenance
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, run, step
 from tests.web.nodeless_server import NOW, running

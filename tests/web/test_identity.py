@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import jobs, user_records
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.users import user_records
 from oarlock.web.identity import Caller, CallerChannel, UserAccount, token_hash
 from tests import bed
 from tests.clusters import add_nodes
@@ -116,7 +117,7 @@ def test_a_token_stands_for_its_user_until_it_is_revoked(api: Running):
     assert _owners(api, at_port.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
     assert at_port.get("/tokens").body == {
         "tokens": [{"name": "laptop", "created": NOW, "expires": NOW + 86_400, "node": None, "scripts": False,
-                    "cluster": None}]
+                    "cluster": None, "relay": None}]
     }  # fmt: skip
     assert client.delete("/tokens/laptop").status == 200
     assert at_port.get("/jobs").status == 401

@@ -9,7 +9,7 @@ from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, new_jobs
+from oarlock.store.queries.job import jobs, new_jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, new, run, step
 from tests.web.nodeless_server import Running, running
@@ -45,7 +45,7 @@ def test_every_job_is_answered_for_itself_in_the_order_asked(api: Running):
             {
                 "job_id": 2,
                 "done": False,
-                "says": "This belongs to daemon, not to nobody.",
+                "says": "Job 2 belongs to daemon, not to nobody.",
                 "kind": "Forbidden",
                 "hint": "Ask its owner.",
             },

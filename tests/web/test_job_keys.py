@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import update
 
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import job_keys, user_records
+from oarlock.store.queries.job import job_keys
+from oarlock.store.queries.users import user_records
 from oarlock.store.tables import jobs
 from tests.clusters import add_nodes
 from tests.web.nodeless_server import Running, running

@@ -15,11 +15,12 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, new_jobs
-from oarlock.store.queries.listing import LIVE, JobFilter
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.job.listing import LIVE, JobFilter
 from oarlock.web import views
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
-from oarlock.web.verbs.jobs import listed_jobs
+from oarlock.web.verbs.job.jobs import listed_jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, new, run, step
 from tests.web.nodeless_server import Client, Running, running

@@ -10,7 +10,9 @@ import pytest
 from oarlock.config import Config
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, resources, user_records
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.users import user_records
 from oarlock.web.identity import token_hash
 from oarlock.web.policy import AccessPolicy, RequiredRole
 from oarlock.web.registry import VERBS
@@ -21,20 +23,25 @@ from tests.web.nodeless_server import NOW, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
-OWNER, OTHER, ADMIN = "nobody", "daemon", "root"
+OWNER, OTHER, ADMIN, LEADER, SUPPORT = "nobody", "daemon", "root", "sys", "bin"
+ROLES = {"support": ("@bin",), "project_leaders": {"default": ("games", LEADER)}}
 NAMELESS = 64321  # a user id that no user has
-CALLERS = ("anonymous", "other", "owner", "admin")
+CALLERS = ("anonymous", "other", "leader", "support", "owner", "admin")
 FRONTS = ("socket", "port")
+USER_OF = {"other": OTHER, "leader": LEADER, "support": SUPPORT, "owner": OWNER, "admin": ADMIN}
 
 YES, NO, WHO = "allowed", "Forbidden", "NotSignedIn"
-EVERYBODY = (YES, YES, YES, YES)
-USERS = (WHO, YES, YES, YES)
-OWNERS = (WHO, NO, YES, YES)
-SUBMITTERS = (WHO, YES, YES, "SubmitterRefused")
-ADMINS = (WHO, NO, NO, YES)
-SCOPED = (WHO, NO, NO, NO)  # only tokens that were made for it
+EVERYBODY = (YES, YES, YES, YES, YES, YES)
+USERS = (WHO, YES, YES, YES, YES, YES)
+OWNERS = (WHO, NO, NO, NO, YES, YES)
+ADVISERS = (WHO, NO, YES, YES, YES, YES)
+HELPERS = (WHO, NO, NO, YES, YES, YES)
+SUBMITTERS = (WHO, YES, YES, YES, YES, "SubmitterRefused")
+STAFF = (WHO, NO, NO, YES, NO, YES)
+ADMINS = (WHO, NO, NO, NO, NO, YES)
+SCOPED = (WHO, NO, NO, NO, NO, NO)  # only tokens that were made for it
 
-# verb: what to ask; the answers to anonymous, another user, the owner, an administrator
+# verb: what to ask; the answers to anonymous, another user, a leader of the project, support, owner, administrator
 MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "version": ("/version", None, EVERYBODY),
     "jobs.list": ("/jobs", None, USERS),
@@ -44,18 +51,43 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.usage": ("/jobs/1/usage", None, USERS),
     "usage.list": ("/usage?ids=1", None, USERS),
     "usage.days": ("/usage/days?by=user,project", None, USERS),
-    "jobs.series": ("/jobs/1/series", None, OWNERS),
-    "jobs.findings": ("/jobs/1/findings", None, OWNERS),
-    "jobs.report": ("/jobs/1/report", None, OWNERS),
-    "jobs.report_pdf": ("/jobs/1/report.pdf", None, OWNERS),
-    "jobs.samples": ("/jobs/1/samples", None, OWNERS),
-    "jobs.script": ("/jobs/1/script", None, OWNERS),
+    "jobs.series": ("/jobs/1/series", None, ADVISERS),
+    "jobs.findings": ("/jobs/1/findings", None, ADVISERS),
+    "jobs.report": ("/jobs/1/report", None, ADVISERS),
+    "jobs.report_pdf": ("/jobs/1/report.pdf", None, ADVISERS),
+    "jobs.samples": ("/jobs/1/samples", None, ADVISERS),
+    "jobs.script": ("/jobs/1/script", None, HELPERS),
+    "reports.period": (f"/reports/period?user={OWNER}", None, OWNERS),
+    "reports.period_pdf": (f"/reports/period.pdf?user={OWNER}", None, OWNERS),
+    "usage.profile": (f"/usage/profile?user={OWNER}", None, USERS),
+    "energy.factors": ("/energy/factors", None, USERS),
+    "jobs.output": ("/jobs/1/output", None, OWNERS),
+    "shares.add": ("/shares", {"job": 1}, OWNERS),
+    "shares.list": ("/shares", None, USERS),
+    "shares.revoke": ("/shares/000000000000", None, USERS),
+    "views.list": ("/views", None, USERS),
+    "views.save": ("/views", {"name": "x", "query": ""}, USERS),
+    "views.remove": ("/views/x", None, USERS),
+    "notices.list": ("/notices", None, USERS),
+    "notices.add": ("/notices", {"says": "x"}, ADMINS),
+    "notices.remove": ("/notices/{}", None, ADMINS),
+    "roles.show": ("/roles", None, ADMINS),
+    "rules.dry-run": ("/rules/dry-run", {"rule": "x"}, ADMINS),
+    "waste.findings": ("/waste/findings", None, STAFF),
+    "waste.snooze": ("/waste/snoozes", {"rule": "x", "user": OWNER, "reason": "x"}, STAFF),
+    "waste.unsnooze": ("/waste/snoozes/{}", None, STAFF),
+    "advice.send": ("/advice", {"rule": "x", "user": OWNER}, STAFF),
+    "advice.list": ("/advice", None, USERS),
+    "mail.choices": ("/mail/choices", None, USERS),
+    "mail.choose": ("/mail/choices", {"kind": "week", "wanted": True}, USERS),
+    "digests.preview": ("/digests/preview", {}, ADMINS),
     "agents.jobs": ("/agents/jobs", None, USERS),
     "samples.add": ("/samples?node=desk1", b"", SCOPED),
     "scripts.add": ("/jobscripts", {"id_job": 1, "submit_script": "x"}, SCOPED),
     "scripts.put": ("/jobscripts/1", b"x", SCOPED),
     "jobs.pin": ("/jobs/pin", {"id": 1}, OWNERS),
     "jobs.unpin": ("/jobs/1/pin", None, OWNERS),
+    "jobs.purge": ("/jobs/purge", {"before": 1, "count_only": True}, ADMINS),
     "pins.list": ("/pins", None, USERS),
     "nodes.measure": ("/nodes/measure", {"nodes": ["node1"], "period": 1}, ADMINS),
     "nodes.series": ("/nodes/node1/series", None, USERS),
@@ -66,6 +98,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.why": ("/jobs/1/why", None, USERS),
     "jobs.resources": ("/jobs/1/resources", None, USERS),
     "jobs.submit": ("/jobs", {"command": "true"}, SUBMITTERS),
+    "jobs.advise": ("/jobs/advise", {"command": "true"}, SUBMITTERS),
     "jobs.dry-run": ("/jobs/dry-run", {"command": "true"}, SUBMITTERS),
     "jobs.delete": ("/jobs/delete", {"ids": [1]}, OWNERS),
     "jobs.hold": ("/jobs/hold", {"ids": [1]}, OWNERS),
@@ -98,6 +131,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "maintenance.list": ("/maintenance", None, USERS),
     "maintenance.add": ("/maintenance", {"name": "x", "start": NOW, "stop": NOW + 9}, ADMINS),
     "maintenance.remove": ("/maintenance/{}", None, ADMINS),
+    "check.live": ("/check/live", None, ADMINS),
     "unknown.list": ("/unknown", None, ADMINS),
     "unknown.end": ("/unknown/{}", None, ADMINS),
     "quotas.list": ("/quotas", None, USERS),
@@ -106,15 +140,18 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "files.find": ("/files?md5sum=" + "0" * 32, None, SUBMITTERS),
     "files.add": ("/files?size=1", None, SUBMITTERS),
     "sessions.connect": ("/sessions", None, USERS),
-    "desktops.connect": ("/desktops", None, (WHO, NO, NO, NO)),
+    "desktops.connect": ("/desktops", None, SCOPED),
     "accounting.update": ("/accounting", {}, ADMINS),
     "energy.show": ("/energy?by=user", None, USERS),
     "findings.list": ("/findings", None, USERS),
-    "waste.show": ("/waste", None, ADMINS),
+    "waste.show": ("/waste", None, STAFF),
+    "sources.health": ("/sources", None, ADMINS),
     "findings.rules": ("/findings/rules", None, USERS),
     "accounting.show": ("/accounting", None, USERS),
     "gantt": ("/gantt?since=0&until=9", None, USERS),
     "overview": ("/overview", None, USERS),
+    "scheduler.show": ("/scheduler", None, USERS),
+    "jobs.prediction": ("/jobs/1/prediction", None, USERS),
     "jobs.efficiency": ("/jobs/efficiency?ids=1", None, USERS),
     "browser.link": ("/browser/link", {}, USERS),
     "browser.list": ("/browser/sessions", None, USERS),
@@ -124,15 +161,15 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "tokens.revoke": ("/tokens/spare", None, USERS),
 }
 ELSEWHERE = {  # where a front end makes a difference, or a token for a node is needed
-    **{(name, "port"): (WHO, NO, NO, NO) for name in ("tokens.add", "browser.link")},
-    **{("desktops.connect", front): (WHO, NO, NO, NO) for front in FRONTS},
+    **{(name, "port"): SCOPED for name in ("tokens.add", "browser.link")},
+    **{("desktops.connect", front): SCOPED for front in FRONTS},
 }
 
 
 @pytest.fixture
 def api(database: Database) -> Iterator[Running]:
     database.write(_fill)
-    with running(database, job_min_uid=1) as api:
+    with running(database, job_min_uid=1, **ROLES) as api:
         yield api
 
 
@@ -141,7 +178,7 @@ def _fill(tx: Tx) -> None:
     add_job(tx, user=OWNER)
     administration.add_queue(tx, administration.Queue("unused", 1, "fifo"))
     resources.add(tx, [{"network_address": "gone", "state": "Dead"}], at=NOW)
-    for user in (OWNER, OTHER, ADMIN):
+    for user in USER_OF.values():
         for label in ("spare", "key"):
             user_records.add_token(
                 tx, user_records.StoredToken(token_hash(f"{label} of {user}"), user, label, NOW, NOW + 60)
@@ -149,7 +186,7 @@ def _fill(tx: Tx) -> None:
 
 
 def _client(api: Running, caller: str, front: str) -> Client:
-    user = {"other": OTHER, "owner": OWNER, "admin": ADMIN}.get(caller)
+    user = USER_OF.get(caller)
     if front == "port":
         return api.client_at_port(f"key of {user}" if user else "")
     return api.client_of(user or NAMELESS)
@@ -219,13 +256,13 @@ def test_a_token_for_scripts_opens_nothing_but_scripts(api: Running):
 @pytest.mark.parametrize("caller", CALLERS)
 def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str, front: str):
     database.write(_fill)
-    with running(database, site=AccessPolicy(Config(), frozenset({OWNER}), only=OWNER)) as api:
+    with running(database, site=AccessPolicy(Config(**ROLES), frozenset({OWNER}), only=OWNER)) as api:
         found = _verdicts(_client(api, caller, front))
-    wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
+    wanted = {"anonymous": WHO, "owner": YES}.get(caller, NO)
     assert found == {name: _of_one_user(name, front, wanted)[CALLERS.index(caller)] for name in MATRIX}
 
 
 def _of_one_user(name: str, front: str, wanted: str) -> tuple[str, ...]:
     if name == "version":
         return EVERYBODY
-    return ELSEWHERE.get((name, front), MATRIX[name][2] if MATRIX[name][2] == SCOPED else (WHO, NO, wanted, NO))
+    return ELSEWHERE.get((name, front), MATRIX[name][2] if MATRIX[name][2] == SCOPED else (WHO, NO, NO, NO, wanted, NO))

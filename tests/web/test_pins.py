@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import agent_jobs
-from oarlock.store.queries.agent_jobs import DescribedJob
+from oarlock.store.queries.job import agent_jobs
+from oarlock.store.queries.job.agent_jobs import DescribedJob
 from tests.store.cluster import add_job
 from tests.web.nodeless_server import NOW, Running, alone
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oarlock.store.queries.user_records import AuditEntry
+from oarlock.store.queries.users.user_records import AuditEntry
 from oarlock.web.refusals import MOST_DIFFERENT, MOST_USERS, RefusalRecorder
 
 NO = "Only administrators may do this."

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -41,11 +42,32 @@ def test_a_field_that_is_not_known_is_named(api: Running):
     assert (refused.status, refused.body["error"]) == (400, "There is no field `usr` in this request.")
 
 
+@pytest.mark.parametrize(("name", "shown"), [("", "``"), ("a b\x1b", "`a b\\x1b`"), ("x" * 65, "`xxxxx")])
+def test_a_name_that_cannot_be_is_shown_with_what_it_must_have(api: Running, name: str, shown: str):
+    refused = api.client.post("/tokens", {"name": name})
+    assert (refused.status, refused.body["kind"]) == (400, "BadField")
+    assert re.fullmatch(rf"{re.escape(shown)}.* cannot be the `name`\.", refused.body["error"])
+    assert refused.body["hint"] == "It must have 1 to 64 letters, digits, `_`, `.` and `-`."
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_no_verb_takes_a_field_that_says_who_asks(api: Running, name: str):
     verb = VERBS[name]
     fields = {"user", "uid", "gid", "owner"}
-    if name in {"jobs.list", "accounting.show", "quotas.list", "findings.list", "usage.days", "agents.jobs"}:
+    if name in {
+        "jobs.list",
+        "accounting.show",
+        "advice.list",
+        "advice.send",
+        "quotas.list",
+        "findings.list",
+        "usage.days",
+        "usage.profile",
+        "waste.snooze",
+        "agents.jobs",
+        "reports.period",
+        "reports.period_pdf",
+    }:
         fields.remove("user")  # here it says whose jobs, accounts, quotas or sums are wanted
     assert fields.isdisjoint(verb.request.__struct_fields__)
     if verb.role in {RequiredRole.NODES, RequiredRole.SCRIPTS}:

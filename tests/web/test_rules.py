@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from oarlock.cli import oaradmissionrules
+from oarlock.cli.cluster import oaradmissionrules
 from oarlock.job.admission import stored_rules
 from oarlock.model.event import EventType
 from oarlock.settings.kinds import PerlRules
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from oarlock.store.tables import event_logs
 from tests.clusters import NOW, add_nodes
 from tests.web.nodeless_server import Running, running
@@ -119,10 +119,13 @@ def test_a_rule_that_would_not_work_is_not_stored(server: Running, command: Run,
         (("-n", "-r", "/nonexistent"), "/nonexistent cannot be read"),
         (("-n", "-r", "/nonexistent", "-Y", "-N"), "-Y and -N say the opposite."),
         (("-n", "-e", "/nonexistent/editor"), "The editor `/nonexistent/editor` cannot be run"),
+        (("-n",), "There is no terminal to edit a rule in."),
         (("-n", "-e", "false"), "The editor `false` ended with 1."),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(command: Run, capfd, words, says):
+def test_what_cannot_be_done_is_said_in_one_sentence(command: Run, capfd, monkeypatch, words, says):
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
     assert command(*words) == 1
     shown = capfd.readouterr()
     assert says in shown.err

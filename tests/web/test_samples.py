@@ -2,12 +2,14 @@
 
 import io
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
 import pytest
 
+from oarlock.cli.oarlock import main
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.tx import Tx
 from tests.store.cluster import add_job
@@ -64,6 +66,20 @@ def test_csv_has_the_metrics_and_the_time_that_were_asked_for(api):
     status, headers, content = _raw(api, "/jobs/1/samples?format=csv&metrics=cpus&since=1018")
     assert (status, headers["content-type"]) == (200, "text/csv; charset=utf-8")
     assert content.decode().splitlines() == ["time,node,cpus", "1018.000,n1,4.0", "1019.000,n1,4.0"]
+
+
+def test_a_server_without_h5py_sends_csv_which_no_command_calls_hdf5(api, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    monkeypatch.setenv("OARLOCK_SERVER", str(api.socket))
+    status, headers, _ = _raw(api, "/jobs/1/samples")
+    assert (status, headers["content-disposition"]) == (200, 'attachment; filename="job_1.csv"')
+    assert main(["samples", "1", "-o", str(tmp_path / "job.h5")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "oarlock: The server sends CSV alone: h5py, which makes HDF5 files, is not installed there.",
+        "  Name a file that ends in .csv.",
+    ]
+    assert main(["samples", "1", "-o", str(tmp_path / "job.csv")]) == 0
+    assert [path.name for path in tmp_path.glob("job.*")] == ["job.csv"]
 
 
 @pytest.mark.parametrize(

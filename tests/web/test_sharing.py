@@ -7,7 +7,7 @@ from oarlock.config import Config
 from oarlock.web.context import RequestContext
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.policy import AccessPolicy
-from oarlock.web.verbs.jobs import JobsRequest
+from oarlock.web.verbs.job.jobs import JobsRequest
 
 SITE = AccessPolicy(Config(), frozenset({"root", "ops"}))
 

@@ -13,7 +13,7 @@ from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.job import JobState
 from oarlock.model.submission_errors import RefusedByRule
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import administration
+from oarlock.store.queries.site import administration
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
 from tests.bed import run_async

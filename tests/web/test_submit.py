@@ -9,7 +9,7 @@ import pytest
 from oarlock.job.explain import ReservationOutcome
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import jobs
+from oarlock.store.queries.job import jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import run, step
 from tests.web.nodeless_server import Client, Running, running

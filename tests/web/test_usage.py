@@ -8,8 +8,10 @@ from oarlock.model.summary import DayUsage
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, jobs, resources, summaries
-from oarlock.store.queries.summaries import DayGroup, Summary
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.usage import accounting, summaries
+from oarlock.store.queries.usage.summaries import DayGroup, Summary
 from tests.bed import needs_root
 from tests.clusters import add_nodes
 from tests.store.cluster import add_job, run, step

@@ -1,1 +1,1 @@
-"""The commands of the manual, one module each, and `oarlock`, whose subcommands have a folder of their own."""
+"""The commands: OAR's and Slurm's, a module each, and `oarlock`, whose subcommands have a folder of their own."""

@@ -4,7 +4,9 @@ Kinds are the server's error classes and the commands' own. A kind that is not l
 "anything else". The numbers are OAR 2.5's wherever OAR has one for the case.
 """
 
-BAD_COMMAND_LINE = {"BadOption": 1, "BadAddress": 1, "NoToken": 1, "Interrupted": 130, "NobodyReads": 141}
+BAD_COMMAND_LINE = {
+    "BadOption": 1, "BadAddress": 1, "NoToken": 1, "NotPrinted": 1, "Interrupted": 130, "NobodyReads": 141,
+}  # fmt: skip
 NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2, "InternalError": 2, "Stopping": 2}
 
 EXIT_CODES: dict[str, dict[str, int]] = {
@@ -110,7 +112,14 @@ EXIT_CODES: dict[str, dict[str, int]] = {
 }
 
 
+def exit_codes(command: str) -> dict[str, int]:
+    """Return the numbers of a command. Those of Slurm end with 1, whatever was wrong, as Slurm's own do."""
+    if command not in EXIT_CODES:
+        return {**BAD_COMMAND_LINE, "": 1}
+    return {**NO_SERVER, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
+
+
 def exit_code(command: str, kind: str) -> int:
     """Find the number for a refusal."""
-    table = {**NO_SERVER, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
+    table = exit_codes(command)
     return table.get(kind, table[""])

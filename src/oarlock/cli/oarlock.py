@@ -9,28 +9,22 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oarlock import __version__
-from oarlock.cli.output import show_text
-from oarlock.cli.subcommands import (
-    agent,
-    archive,
-    audit,
+from oarlock.cli.output import show_text, unless_nobody_reads
+from oarlock.cli.subcommands.instance import (
     backup,
+    check,
     collect,
-    completion,
-    desktop,
-    discover,
-    findings,
-    limits,
-    login,
-    measure,
-    meter,
-    node,
-    report,
-    samples,
+    doctor,
+    import_oar,
+    import_slurm,
+    portal,
+    setup,
+    shadow,
     simulate,
-    sources,
-    token,
 )
+from oarlock.cli.subcommands.measurements import archive, findings, meter, report, samples
+from oarlock.cli.subcommands.nodes import agent, desktop, discover, lustre_proxy, measure, node, sources
+from oarlock.cli.subcommands.site import audit, completion, digest, limits, login, mail, purge, relay, slurm, token
 from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
 
@@ -116,16 +110,30 @@ REFUSED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; a refusal goes to standard error with its way out, and ends with 2."""
+    return unless_nobody_reads(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         parsed = options().parse_args(arguments)
-        parsed.run(parsed)
+        code: int | None = parsed.run(parsed)
     except OarlockError as refused:
         show_text(f"oarlock: {refused.full_text()}", file=sys.stderr)
         return REFUSED
     except RequestRefused as refused:
         show_text(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
         return REFUSED
-    return 0
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("oarlock."):
+            raise
+        show_text(_COMMANDS_ONLY, file=sys.stderr)
+        return REFUSED
+    return code or 0
+
+
+_COMMANDS_ONLY = """\
+oarlock: this machine has the commands alone (package oarlock-client), and this needs the rest.
+  Run it on the server, or install the package oarlock here instead."""
 
 
 def options() -> argparse.ArgumentParser:
@@ -147,24 +155,37 @@ def options() -> argparse.ArgumentParser:
     _add_rules(commands)
     limits.options(commands)
     backup.options(commands)
+    check.add(commands)
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
     collect.add(commands)
     measure.add(commands)
     node.add(commands)
+    portal.add(commands)
+    setup.add(commands)
     archive.add(commands)
     desktop.add(commands)
     discover.add(commands)
+    doctor.add(commands)
     audit.add(commands)
     token.add(commands)
     login.add(commands)
     samples.add(commands)
     meter.add(commands)
     findings.add(commands)
+    digest.add(commands)
+    mail.add(commands)
+    relay.add(commands)
     report.add(commands)
     simulate.add(commands)
+    shadow.add(commands)
+    import_oar.add(commands)
+    import_slurm.add(commands)
+    purge.add(commands)
+    slurm.add(commands)
     sources.add(commands)
+    lustre_proxy.add(commands)
     completion.add(commands, options)
     return options
 
@@ -186,13 +207,13 @@ def _add_rules(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _list_rules(arguments: argparse.Namespace) -> None:
-    from oarlock.cli.subcommands.rules import listed
+    from oarlock.cli.subcommands.site.rules import listed
 
     listed(arguments)
 
 
 def _test_rules(arguments: argparse.Namespace) -> None:
-    from oarlock.cli.subcommands.rules import tested
+    from oarlock.cli.subcommands.site.rules import tested
 
     tested(arguments)
 
@@ -211,39 +232,42 @@ def _demo_options(demo: argparse.ArgumentParser) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    from oarlock.cli.subcommands import demo
+    from oarlock.cli.subcommands.instance import demo
 
     demo.run(tour=arguments.tour, user=arguments.user, say=lambda line: print(line, flush=True))
 
 
 _SERVE = (
     "Run the server of an instance until SIGTERM; jobs that run go on without it. Everything of the instance is in its "
-    "state directory; a fresh one gets a new database."
+    "state directory; a fresh one gets a new database. With --standby, on PostgreSQL, it waits until the active server "
+    "of its database is gone (ended, or frozen or cut off for 8 seconds) and takes over."
 )
 
 
 def _serve_options(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--state", metavar="DIR", type=Path, help="the state directory")
     serve.add_argument("--config", metavar="FILE", type=Path, help="the settings file")
+    serve.add_argument("--standby", action="store_true", help="wait for the active server to be gone (PostgreSQL)")
     serve.set_defaults(run=_serve)
 
 
 def _serve(arguments: argparse.Namespace) -> None:
     from oarlock.config import load
     from oarlock.job.quotas import current
-    from oarlock.server import logs
-    from oarlock.server.serve import default_state, serve
+    from oarlock.server.instance import default_state
+    from oarlock.server.process import logs
+    from oarlock.server.serve import serve
 
     loaded = load(arguments.config)
     current(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
         show_text(f"oarlock: {warning}", file=sys.stderr)
-    serve(arguments.state or default_state(), loaded.config)
+    serve(arguments.state or default_state(), loaded.config, standby=arguments.standby)
 
 
 def _config(arguments: argparse.Namespace) -> None:
-    from oarlock.cli.subcommands.show_config import as_json, as_text, effective
+    from oarlock.cli.subcommands.instance.show_config import as_json, as_text, effective
     from oarlock.config import load
     from oarlock.job.quotas import current
 

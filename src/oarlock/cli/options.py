@@ -94,6 +94,7 @@ class CommandOptions:
         about: str = "",
         takes_command: bool = False,
         negative_words: bool = False,
+        stops_at_word: bool = False,
     ) -> None:
         self.command, self.summary, self.usage, self.about = command, summary, usage, about
         self.examples: list[tuple[str, str]] = []
@@ -102,6 +103,7 @@ class CommandOptions:
         self._takes_command = takes_command
         self.asks_server = True
         self._negative_words = negative_words  # `-0:10` is a word, not an option
+        self._stops_at_word = stops_at_word  # what follows the first word belongs to that
 
     def flag(self, spelled: str, says: str) -> None:
         """Add an option without a value."""
@@ -172,6 +174,9 @@ class CommandOptions:
                     at = len(words) - len(rest) - 1
                     parsed.dashed = " ".join([self.command, *words[:at], "--", *words[at:]])
                 parsed.words.append(word)
+                if self._stops_at_word:
+                    parsed.words += reversed(rest)
+                    break
         if parsed.words:
             parsed.behind = [value for key, values in parsed.values.items() for value in values[before.get(key, 0) :]]
 

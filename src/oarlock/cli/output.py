@@ -5,6 +5,7 @@ Nothing else prints: commands hand over lines, tables and plain data.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -12,7 +13,7 @@ from oarlock.client import Client, RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TextIO
 
     from oarlock.cli.options import CommandOptions, ParsedOptions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Run = Callable[[Client, ParsedOptions, "CommandOutput"], None]
 
 
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 LONGEST_NOTE = 600
 """Letters of a line on standard error."""
 
@@ -54,7 +56,10 @@ class CommandOutput:
         self.flush()
         lines = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
         short = [_shortened(line) for line in _lines(lines)]
-        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in short))
+        try:
+            _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in short))
+        except OSError:  # there is nowhere else to say it
+            return
 
     def refuse(self, refused: RequestRefused) -> None:
         """Print a refusal and its way out; the first refusal decides the exit code."""
@@ -80,6 +85,26 @@ class CommandOutput:
             _write(sys.stdout, "\n".join(kept) + "\n")
         except BrokenPipeError:
             self.fail("NobodyReads")
+        except OSError as why:  # a full disk, most often
+            self.refuse(not_printed(why))
+
+
+def not_printed(why: OSError) -> RequestRefused:
+    """Return the refusal for output that cannot be written, though what was asked for is done by then."""
+    sentence = f"The output of this command cannot be written: {why.strerror}."
+    return RequestRefused(sentence, kind="NotPrinted", hint="What was asked for is done; look where the output leads.")
+
+
+def open_standard_files() -> None:
+    """Open those of the three standard files that the caller closed, so that nothing else gets their numbers."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - they are open until the end
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -99,6 +124,60 @@ def show_text(text: str, file: TextIO | None = None) -> None:
     print("\n".join(line if line.isprintable() else _shown(line) for line in text.split("\n")), file=file)
 
 
+def unless_nobody_reads(run: Callable[[], int]) -> int:
+    """Run a command that prints as it goes and return its exit code. A reader that has left (`| head`) ends it quietly.
+
+    What is left in the buffers is written here, since Python itself would end with a traceback.
+    """
+    open_standard_files()
+    try:
+        try:
+            return run()
+        finally:
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                stream.flush()
+    except OSError as why:
+        if why.errno in _UNWRITABLE and why.filename is None:
+            return _tell_not_printed(why)
+        if not isinstance(why, BrokenPipeError):
+            raise
+        left = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream)]
+        if not left:
+            raise  # another pipe, or a socket
+        _discard(left)
+    from oarlock.cli.exit_codes import BAD_COMMAND_LINE
+
+    return BAD_COMMAND_LINE["NobodyReads"]
+
+
+def _tell_not_printed(why: OSError) -> int:
+    refused = not_printed(why)
+    _discard([stream for stream in (sys.stdout,) if stream is not None])
+    CommandOutput(os.path.basename(sys.argv[0])).note(str(refused), refused.hint)
+    from oarlock.cli.exit_codes import BAD_COMMAND_LINE
+
+    return BAD_COMMAND_LINE["NotPrinted"]
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    from select import POLLERR, poll
+
+    look = poll()
+    try:
+        look.register(stream, 0)
+    except (OSError, ValueError):  # not a file of the system's
+        return False
+    return any(happened & POLLERR for _, happened in look.poll(0))
+
+
+def _discard(streams: Sequence[TextIO]) -> None:
+    """Send what is still in the buffers of streams nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 def _lines(lines: list[str]) -> list[str]:
     return [line for text in lines for line in text.split("\n")]
 
@@ -114,6 +193,7 @@ def _shown(text: str) -> str:
 
 def main(options: CommandOptions, run: Run) -> int:
     """Run a command on the words it was called with; gives its exit code."""
+    open_standard_files()
     out = CommandOutput(options.command)
     try:
         _ran(options, run, out)

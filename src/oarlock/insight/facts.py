@@ -47,16 +47,17 @@ class JobContext(Struct, frozen=True, kw_only=True):
 
     `run_seconds` is so far or in the end. `cores`, `gpus` and `nodes` are those it holds or held. `usual_energy_joules`
     is the median of at least five earlier runs of the same name. `node_memory_bytes` is the memory of each of its
-    nodes, where it is known.
+    nodes, where it is known. Of jobs of other resource managers `walltime`, `cores` and `succeeded` may be unknown.
     """
 
-    walltime: int
+    walltime: int | None
     run_seconds: float
     nodes: int
-    cores: int
+    cores: int | None
     gpus: int = 0
     is_over: bool = False
-    succeeded: bool = False
+    succeeded: bool | None = False
+    walltime_chosen: bool = True
     exceeded_walltime: bool = False
     node_events: int = 0
     short_jobs_that_day: int | None = None
@@ -87,6 +88,7 @@ FACTS: Mapping[str, FactDefinition] = {
     "succeeded": _count("1 if it ended with exit code 0"),
     "run_seconds": _seconds("how long it ran so far"),
     "walltime_seconds": _seconds("the walltime that was asked for"),
+    "walltime_chosen": _count("0 if the walltime is the default, since the request named none"),
     "walltime_share": _share("run time of walltime"),
     "walltime_exceeded": _count("1 if it was ended because its walltime was over"),
     "walltime_advised_seconds": _seconds("half as much again as it ran, in steps of ten minutes"),
@@ -117,6 +119,7 @@ FACTS: Mapping[str, FactDefinition] = {
     "gpus_unused": _count("GPUs that were never busy in ten minutes or more"),
     "gpus_per_node": _count("the most GPUs held on one node"),
     "gpu_idle_seconds": _seconds("the longest time in which all GPUs that had worked were idle"),
+    "gpu_idle_now_seconds": _seconds("how long all GPUs have been idle until now"),
     "open_files": _count("the most files open at one time"),
     "bytes_per_open_file": _bytes("bytes read and written a file that was open"),
     "moved_bytes": _bytes("bytes read and written"),
@@ -156,9 +159,10 @@ def _run(context: JobContext, used: UsageTotals) -> dict[str, FactValue]:
     return {
         "samples": used.samples,
         "is_over": int(context.is_over),
-        "succeeded": int(context.succeeded),
+        "succeeded": None if context.succeeded is None else int(context.succeeded),
         "run_seconds": context.run_seconds,
         "walltime_seconds": context.walltime,
+        "walltime_chosen": int(context.walltime_chosen),
         "walltime_share": _ratio(context.run_seconds, context.walltime),
         "walltime_exceeded": int(context.exceeded_walltime),
         "walltime_advised_seconds": max(steps, 1) * _TIME_STEP,
@@ -171,24 +175,25 @@ def _run(context: JobContext, used: UsageTotals) -> dict[str, FactValue]:
 
 def _cpu(context: JobContext, used: UsageTotals, nodes: Mapping[str, NodeMeasured]) -> dict[str, FactValue]:
     share = _ratio(used.cpu_seconds, used.cpu_seconds_offered)
-    busy = None if share is None else share * context.cores
+    cores = context.cores
+    busy = None if share is None or cores is None else share * cores
     node_cores = [node.node_cores for node in nodes.values()]
-    per_node = context.cores / context.nodes if context.nodes else None
+    per_node = _ratio(cores, context.nodes)
     same_nodes = len(set(node_cores)) == 1 and bool(node_cores[0])
     exe = _busiest_executable(nodes)
     return {
         "nodes": context.nodes,
-        "cores": context.cores,
+        "cores": cores,
         "cores_per_node": per_node,
-        "nodes_needed": math.ceil(context.cores / node_cores[0]) if same_nodes and node_cores[0] else None,
-        "node_share": _ratio(context.cores, sum(map(int, filter(None, node_cores)))) if all(node_cores) else None,
+        "nodes_needed": math.ceil(cores / node_cores[0]) if cores and same_nodes and node_cores[0] else None,
+        "node_share": _ratio(cores, sum(map(int, filter(None, node_cores)))) if all(node_cores) else None,
         "cores_busy": busy,
         "cores_advised": None if busy is None else max(1, math.ceil(busy * 1.05)),
         "cpu_share": share,
         "cpu_idle_seconds": max((node.cpu_idle_seconds for node in nodes.values()), default=None),
         "cpu_steadiness": min(filter(None, map(_steadiness, nodes.values())), default=None),
         "core_evenness": _ratio(used.core_least_ratio, used.core_mean_ratio),
-        "runnable_per_core": _ratio(used.runnable_mean_threads, context.cores),
+        "runnable_per_core": _ratio(used.runnable_mean_threads, cores),
         "threads_exe": exe and exe[0],
         "threads_most": exe and exe[1],
         "threads_per_core": exe and exe[2],
@@ -247,6 +252,7 @@ def _gpus(context: JobContext, nodes: Mapping[str, NodeMeasured]) -> dict[str, F
         "gpus_unused": sum(map(_is_unused, gpus)) if is_known else None,
         "gpus_per_node": max(len(node.gpus) for node in nodes.values()),
         "gpu_idle_seconds": min((gpu.idle_after_work_seconds for gpu in worked), default=None),
+        "gpu_idle_now_seconds": min(gpu.idle_now_seconds for gpu in gpus) if is_known else None,
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oarlock.insight.facts import Facts
 from oarlock.insight.rules import FindingRule, FindingRules, ScriptRule, Severity
@@ -25,10 +26,13 @@ class Finding(Struct, frozen=True):
     line: str = ""
 
 
-def find(rules: FindingRules, facts: Facts, *, script: str | None = None, language: str = "en") -> list[Finding]:
+def find(
+    rules: FindingRules, facts: Facts, *, script: str | None = None, language: str = "en", elsewhere: bool = False
+) -> list[Finding]:
     """Return what is found about a job, the bad before the rest, each in the order of the rules.
 
-    A rule whose condition asks about something unknown finds nothing; nor does one that has seen too little.
+    A rule whose condition asks about something unknown finds nothing; nor does one that has seen too little. A job of
+    another resource manager (`elsewhere`) gets no line for `oarsub`.
     """
     language = language if language in LANGUAGES else LANGUAGES[0]
     written = write_all(facts, language)
@@ -37,7 +41,9 @@ def find(rules: FindingRules, facts: Facts, *, script: str | None = None, langua
         for rule in rules.findings
         if (severity := judge(rule, facts)) is not None
     ]
-    findings += _in_script(rules.scripts, script, language)
+    if elsewhere:
+        findings = [replace(finding, line="") for finding in findings]
+    findings += _in_script(rules.scripts, script, facts, written, language)
     return sorted(findings, key=lambda finding: finding.severity is not Severity.BAD)
 
 
@@ -73,11 +79,29 @@ def _written(rule: FindingRule, severity: Severity, written: dict[str, str], lan
     )
 
 
-def _in_script(rules: tuple[ScriptRule, ...], script: str | None, language: str) -> Iterator[Finding]:
+def _in_script(
+    rules: tuple[ScriptRule, ...], script: str | None, facts: Facts, written: dict[str, str], language: str
+) -> Iterator[Finding]:
     if not script:
         return
     searched = script[:LONGEST_SCRIPT]
     for rule in rules:
-        if rule.pattern.search(searched) and not (rule.unless and rule.unless.search(searched)):
+        if _holds(rule, facts) and _matches(rule, searched, facts):
             texts = rule.texts[language]
-            yield Finding(rule.id, rule.severity, "script", texts.text, texts.advice)
+            text, advice = texts.text.format_map(written), texts.advice.format_map(written)
+            yield Finding(rule.id, rule.severity, "script", text, advice)
+
+
+def _holds(rule: ScriptRule, facts: Facts) -> bool:
+    """Return whether the condition of a rule holds; what is unknown makes it false."""
+    if rule.differs and facts[rule.differs] is None:
+        return False
+    return rule.when is None or (_is_known(rule.when, facts) and bool(where.truth(rule.when, facts)))
+
+
+def _matches(rule: ScriptRule, script: str, facts: Facts) -> bool:
+    if rule.unless and rule.unless.search(script):
+        return False
+    if not rule.differs:
+        return rule.pattern.search(script) is not None
+    return any(int(match[1]) != facts[rule.differs] for match in rule.pattern.finditer(script))

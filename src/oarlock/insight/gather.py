@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from oarlock.insight.facts import FactValue, JobContext, facts_of
 from oarlock.model.job import FINAL, JobState
-from oarlock.model.summary import parse_detail
+from oarlock.model.summary import SummaryDetail, least_start, parse_detail, totals
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import judged_jobs, summaries
-from oarlock.store.queries.judged_jobs import JudgedJob
+from oarlock.store.queries.usage import judged_jobs, summaries
+from oarlock.store.queries.usage.judged_jobs import JudgedJob
 
 _HOUR, _DAY = 3600, 86_400
 _SHORT = 300  # seconds
@@ -26,19 +26,32 @@ class JudgedFacts(Struct, frozen=True):
 
     job: JudgedJob
     facts: Mapping[str, FactValue]
+    script: str | None = None
 
 
-def gather(tx: Tx, ids: Collection[int], *, now: int, gpu_property: str = "") -> list[JudgedFacts]:
-    """Return the facts of jobs, by number; those that never ran, or of which nothing was measured, are left out."""
+def gather(tx: Tx, ids: Collection[int], *, now: int, gpu_property: str = "", cluster: str = "") -> list[JudgedFacts]:
+    """Return the facts of jobs, by number; those that never ran, or of which nothing was measured, are left out.
+
+    `cluster` is the name of our own: under it the scripts of a copied cluster are stored.
+    """
     stored = {summary.job_id: summary for summary in summaries.of_jobs(tx, ids)}
     judged = [job for job in judged_jobs.by_id(tx, ids, gpu_property=gpu_property) if job.id in stored]
+    details = {job.id: parse_detail(stored[job.id].detail) for job in judged}
+    judged = [_with_measured(job, details[job.id]) if job.label else job for job in judged]
     surroundings = _Surroundings(tx, judged, now=now)
+    scripts = judged_jobs.scripts_of(tx, {job.id: job.label for job in judged}, cluster=cluster)
     return [
         JudgedFacts(
-            job, facts_of(surroundings.context(job, stored[job.id].energy_joules), parse_detail(stored[job.id].detail))
+            job, facts_of(surroundings.context(job, stored[job.id].energy_joules), details[job.id]), scripts.get(job.id)
         )
         for job in judged
     ]
+
+
+def _with_measured(job: JudgedJob, detail: SummaryDetail) -> JudgedJob:
+    """Add to a job of another resource manager what nobody told and samples say."""
+    used = totals(detail)
+    return job._replace(start=int(least_start(job.start, detail.measured)), cores=used.cpus or 0, gpus=used.gpus or 0)
 
 
 class _Surroundings:
@@ -56,13 +69,14 @@ class _Surroundings:
         is_over = job.state in FINAL
         end = job.stop if is_over else self._now
         return JobContext(
-            walltime=job.walltime,
+            walltime=job.walltime or None,
             run_seconds=max(end - job.start, 0),
             nodes=len(job.nodes),
-            cores=job.cores,
+            cores=job.cores or None,
             gpus=job.gpus,
             is_over=is_over,
-            succeeded=job.state is JobState.TERMINATED and job.exit_code == 0,
+            succeeded=None if job.label else job.state is JobState.TERMINATED and job.exit_code == 0,
+            walltime_chosen=job.walltime_chosen,
             exceeded_walltime=job.walltime_exceeded,
             node_events=self._count_events(job, end),
             short_jobs_that_day=self._count_short_jobs(job) if is_over and end - job.start < _SHORT else None,

@@ -4,10 +4,18 @@ from pathlib import Path
 
 import msgspec
 
+from oarlock.insight.period import (
+    PeriodReport,
+    group_cells,
+    period_headline,
+    trend_rows,
+    use_bars,
+    worst_cells,
+)
 from oarlock.insight.report import JobReport, headline, node_cells
 from oarlock.model.errors import OarlockError
 
-_TEMPLATE = Path(__file__).with_name("report.typ")
+_TEMPLATES = Path(__file__).parent
 
 
 class PdfUnavailable(OarlockError):
@@ -24,13 +32,24 @@ class PdfUnavailable(OarlockError):
 
 def job_pdf(report: JobReport) -> bytes:
     """Lay out the report of a job; the same report gives the same bytes."""
+    return _compile("report.typ", _page(report))
+
+
+def period_pdf(report: PeriodReport) -> bytes:
+    """Lay out the report of a user or a project; the same report gives the same bytes."""
+    return _compile("period.typ", _period_page(report))
+
+
+def _compile(template: str, page: dict[str, object]) -> bytes:
     try:
         import typst
     except ImportError:
         raise PdfUnavailable from None
-    data = msgspec.json.encode(_page(report)).decode()
+    data = msgspec.json.encode(page).decode()
     # Typst's own fonts and no date: the same bytes on every machine.
-    return bytes(typst.compile(_TEMPLATE, sys_inputs={"report": data}, ignore_system_fonts=True, timestamp=0))
+    return bytes(
+        typst.compile(_TEMPLATES / template, sys_inputs={"report": data}, ignore_system_fonts=True, timestamp=0)
+    )
 
 
 def _page(report: JobReport) -> dict[str, object]:
@@ -44,4 +63,20 @@ def _page(report: JobReport) -> dict[str, object]:
         "findings": report.findings,
         "nodes": [node_cells(line) for line in report.nodes],
         "footer": f"Measured by {report.samples} samples{measured}.",
+    }
+
+
+def _period_page(report: PeriodReport) -> dict[str, object]:
+    title, subtitle = period_headline(report)
+    more = ", the newest of them" if report.more else ""
+    return {
+        "title": title,
+        "subtitle": subtitle,
+        "bars": use_bars(report.usage),
+        "trend": list(trend_rows(report)),
+        "group": report.by.capitalize(),
+        "groups": [group_cells(group) for group in report.groups] if len(report.groups) > 1 else [],
+        "worst": [worst_cells(job) for job in report.worst],
+        "findings": report.findings,
+        "footer": f"Findings were looked for in {report.judged} jobs{more}. Days are those of UTC.",
     }

@@ -9,6 +9,7 @@ from oarlock.insight.facts import FactValue
 from oarlock.insight.findings import Finding
 from oarlock.insight.gather import JudgedFacts
 from oarlock.insight.rules import Severity
+from oarlock.insight.tables import table_lines
 from oarlock.insight.wording import write_bytes, write_energy, write_fact
 from oarlock.lang import duration
 from oarlock.model.job import FINAL, describe_exit
@@ -42,6 +43,7 @@ class JobReport(Struct, frozen=True, kw_only=True):
     """Everything that a report of a job shows."""
 
     job_id: int
+    label: str = ""
     user: str
     project: str
     name: str | None
@@ -65,6 +67,7 @@ def make_report(judged: JudgedFacts, detail: SummaryDetail, findings: Sequence[F
     is_over = job.state in FINAL
     return JobReport(
         job_id=job.id,
+        label=job.label,
         user=job.user,
         project=job.project,
         name=job.name,
@@ -135,7 +138,7 @@ def text_lines(report: JobReport) -> list[str]:
     lines = [
         *headline(report),
         "",
-        *(_bar_line(bar) for bar in report.bars),
+        *(bar_line(bar) for bar in report.bars),
     ]
     if len(report.nodes) > 1:
         lines += ["", *_node_table(report.nodes)]
@@ -150,7 +153,7 @@ def headline(report: JobReport) -> tuple[str, str]:
     name = f" ({report.name})" if report.name else ""
     ending = f", {report.ending}" if report.ending else ""
     return (
-        f"Job {report.job_id}{name} of {report.user}, project {report.project}, queue {report.queue}",
+        f"Job {report.label or report.job_id}{name} of {report.user}, project {report.project}, queue {report.queue}",
         f"{report.state}{ending}: {_span(report)}",
     )
 
@@ -163,11 +166,13 @@ def _span(report: JobReport) -> str:
     return f"{begin} to {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(report.stop))}, {ran}"
 
 
-def _bar_line(bar: UseBar) -> str:
+def bar_line(bar: UseBar, *, width: int = 7) -> str:
+    """Lay out a bar; its label takes `width` columns."""
+    label = bar.label.ljust(width)
     if bar.share is None:
-        return f"  {bar.label:<7} {'·' * _BAR}    –    {bar.text}"
+        return f"  {label} {'·' * _BAR}    –    {bar.text}"
     filled = min(round(bar.share * _BAR), _BAR)
-    return f"  {bar.label:<7} {'█' * filled}{'░' * (_BAR - filled)} {bar.share * 100:4.0f} %  {bar.text}"
+    return f"  {label} {'█' * filled}{'░' * (_BAR - filled)} {bar.share * 100:4.0f} %  {bar.text}"
 
 
 def node_cells(line: NodeLine) -> list[str]:
@@ -182,12 +187,8 @@ def node_cells(line: NodeLine) -> list[str]:
 
 
 def _node_table(nodes: Iterable[NodeLine]) -> list[str]:
-    rows = [["NODE", "CORES", "BUSY", "OWN MEMORY", "READ", "WRITTEN"], *map(node_cells, nodes)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
+    head = ["NODE", "CORES", "BUSY", "OWN MEMORY", "READ", "WRITTEN"]
+    return table_lines(head, [node_cells(line) for line in nodes])
 
 
 def _amount_lines(report: JobReport) -> list[str]:

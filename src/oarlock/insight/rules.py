@@ -38,6 +38,26 @@ class Severity(StrEnum):
     WARN = "warn"
 
 
+class FindingAction(StrEnum):
+    """What is done about a job of which a rule finds something, beside saying so."""
+
+    NONE = "none"
+    WARN = "warn"
+    DELETE = "delete"
+
+
+ACTING: Final = ("gpu.zero", "gpu.idle_window")
+"""The rules that may act: their GPUs are idle now, and others wait for them."""
+
+
+class ActionExceptions(Struct, frozen=True):
+    """For whose jobs, in which queues, and for which types of jobs nothing is done."""
+
+    users: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
 class FindingText(Struct, frozen=True, forbid_unknown_fields=True):
     """What a finding says, what to do about it, and a line to paste; `{fact}` stands for the value of a fact."""
 
@@ -56,16 +76,23 @@ class FindingRule(Struct, frozen=True, kw_only=True):
     least_seconds: int = 300
     least_samples: int = LEAST_SAMPLES
     line: str = ""
+    act: FindingAction = FindingAction.NONE
+    exceptions: ActionExceptions = ActionExceptions()
 
 
 class ScriptRule(Struct, frozen=True, kw_only=True):
-    """A pattern that is looked for in the script of a job."""
+    """A pattern that is looked for in the script of a job, where a condition on its facts holds.
+
+    `differs` names a fact: the number that the pattern's group matched has to be another one.
+    """
 
     id: str
     pattern: re.Pattern[str]
     texts: Mapping[str, FindingText]
     severity: Severity = Severity.WARN
     unless: re.Pattern[str] | None = None
+    when: Condition | None = None
+    differs: str = ""
 
 
 class FindingRules(Struct, frozen=True):
@@ -87,6 +114,10 @@ class _FindingTable(Struct, kw_only=True, forbid_unknown_fields=True):
     text: str | None = None
     advice: str | None = None
     line: str | None = None
+    act: FindingAction | None = None
+    except_users: tuple[str, ...] | None = None
+    except_queues: tuple[str, ...] | None = None
+    except_types: tuple[str, ...] | None = None
     off: bool | None = None
     fr: FindingText | None = None
 
@@ -97,6 +128,8 @@ class _ScriptTable(Struct, kw_only=True, forbid_unknown_fields=True):
     id: str
     pattern: str | None = None
     unless: str | None = None
+    when: str | None = None
+    differs: str | None = None
     severity: Severity | None = None
     text: str | None = None
     advice: str | None = None
@@ -192,7 +225,16 @@ def _finding(table: _FindingTable, file: str) -> FindingRule:
         least_seconds=300 if table.least_seconds is None else table.least_seconds,
         least_samples=LEAST_SAMPLES if table.least_samples is None else table.least_samples,
         line=_template(table.line or "", place),
+        act=_action(table, place),
+        exceptions=ActionExceptions(table.except_users or (), table.except_queues or (), table.except_types or ()),
     )
+
+
+def _action(table: _FindingTable, place: str) -> FindingAction:
+    act = table.act or FindingAction.NONE
+    if act is not FindingAction.NONE and table.id not in ACTING:
+        raise BadRule(f"{place}: nothing can be done about it.", hint=f"`act` belongs to {' and '.join(ACTING)}.")
+    return act
 
 
 def _script(table: _ScriptTable, file: str) -> ScriptRule:
@@ -205,7 +247,18 @@ def _script(table: _ScriptTable, file: str) -> ScriptRule:
         unless=None if table.unless is None else _pattern(table.unless, place),
         severity=table.severity or Severity.WARN,
         texts=_texts(table, place),
+        when=_condition(table.when, place),
+        differs=_differs(table, place),
     )
+
+
+def _differs(table: _ScriptTable, place: str) -> str:
+    name = table.differs or ""
+    if name and name not in FACTS:
+        raise BadRule(f"{place}: there is no fact `{short(name)}`.", hint=closest(name, FACTS))
+    if name and _pattern(table.pattern or "", place).groups != 1:
+        raise BadRule(f"{place}: with `differs` the pattern has one group, the number.", hint=r"Write (\d+) in it.")
+    return name
 
 
 def _checked_id(name: str, file: str) -> str:

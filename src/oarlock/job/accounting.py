@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
 from oarlock.config import Config
-from oarlock.job.run import schedule
+from oarlock.job.run.starting import schedule
 from oarlock.model.snapshot import Usage
 from oarlock.plan.policies import karma_of
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting
-from oarlock.store.queries.accounting import AccountingRow, Booking
+from oarlock.store.queries.usage import accounting
+from oarlock.store.queries.usage.accounting import AccountingRow, Booking
 
 T = TypeVar("T")
 

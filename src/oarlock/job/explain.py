@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from oarlock.config import Config
+from oarlock.job import queue_states
 from oarlock.job.admission import dates
-from oarlock.job.cluster import queue_states
-from oarlock.job.run import schedule, unknown_users
+from oarlock.job.run import unknown_users
+from oarlock.job.run.starting import schedule
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
@@ -17,7 +18,10 @@ from oarlock.plan.explain import Explainer
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.planner import add_job, add_shape, begin_pass, run_pass
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, new_jobs, snapshot, user_records
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.planning import snapshot
+from oarlock.store.queries.users import user_records
 
 _NOT_YET = 1 << 62
 """The number of a job that has none: behind all others."""

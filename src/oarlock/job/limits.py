@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from oarlock.config import Config
 from oarlock.job import quotas
-from oarlock.job.run import schedule
+from oarlock.job.run.starting import schedule
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import short
 from oarlock.model.condition import Column, Condition, In, Literal
@@ -18,7 +18,10 @@ from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import PlacedJob, QuotaRule, Snapshot
 from oarlock.plan.rules.quotas import CountedJob, QuotaShare, QuotaUse, quota_shares
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, listing, properties, snapshot
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.job import listing
+from oarlock.store.queries.planning import snapshot
+from oarlock.store.queries.site import administration
 
 _HOUR = 3600
 _EACH, _ALL = "/", "*"
@@ -72,6 +75,8 @@ def quotas_in_force(tx: Tx, config: Config, *, at: int, now: int, user: str | No
     only what concerns one user.
     """
     how = schedule.plan_settings(config)
+    if how.quotas is None and not administration.numbered_quotas(tx):  # to look at all jobs would be for nothing
+        return QuotasInForce(at=at, file=None, problem=quotas.problem(config), set=None, until=None, rules=[])
     shot = schedule.read(tx, how, karma_window=config.karma_window, now=now, depth=1).snapshot
     file = None if how.quotas is None else quotas.active_at(how.quotas, shot.resources, at=at)
     numbered = [*administration.numbered_quotas(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]

@@ -9,8 +9,9 @@ from msgspec import Struct
 from oarlock.model.errors import MonitoringRefused, NothingRecorded, UnknownJob
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, monitoring
-from oarlock.store.queries.monitoring import MonitoredValue
+from oarlock.store.queries.job import attempts, jobs
+from oarlock.store.queries.usage import monitoring
+from oarlock.store.queries.usage.monitoring import MonitoredValue
 
 RECORDED = (
     "cpu_seconds_total", "cpus", "memory_usage_bytes", "memory_anonymous_bytes", "memory_cache_bytes",

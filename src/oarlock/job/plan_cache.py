@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from oarlock.job.run import schedule
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.job_type import JobType, JobTypes, parse_types
 from oarlock.model.plan import Plan
@@ -22,7 +22,7 @@ from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.thinning import find_starts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import snapshot
+from oarlock.store.queries.planning import snapshot
 
 log = logging.getLogger(__name__)
 

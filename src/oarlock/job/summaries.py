@@ -14,7 +14,9 @@ from oarlock.model.summary import (
     NodeMeasured,
     SummaryDetail,
     UsageTotals,
+    least_start,
     merged_counters,
+    offered_by,
     parse_detail,
     totals,
     totals_of,
@@ -22,8 +24,9 @@ from oarlock.model.summary import (
 )
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import energy, summaries
-from oarlock.store.queries.summaries import DayGroup, SummarisedJob, Summary
+from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
+from oarlock.store.queries.usage import energy, summaries
+from oarlock.store.queries.usage.summaries import DayGroup, SummarisedJob, Summary
 
 DAY = 86_400
 
@@ -117,6 +120,8 @@ def _summarise(
     if measured is not None and _samples(measured.nodes) >= _samples(detail.measured):
         detail.measured, days = measured.nodes, measured.days
     end = job.stop if job.ended and job.stop else now
+    if job.id >= FIRST_NUMBER:
+        job = job._replace(start=int(least_start(job.start, detail.measured)))
     ran = float(max(end - job.start, 0)) if job.start else None
     if ledger.days:
         detail.energy = EnergyOfJob(methods=ledger.methods, seconds=ledger.seconds)
@@ -206,7 +211,7 @@ def _held(
             begin = float(job.start) if int(attempt) == last and job.start else end - seconds
             if int(attempt) != last and measured is not None:
                 begin = measured.since
-            yield begin, begin + seconds, cores
+            yield begin, begin + seconds, offered_by(row) / seconds
 
 
 def split_by_day(begin: float, end: float) -> Iterator[tuple[int, float]]:

@@ -40,7 +40,7 @@ from oarlock.node.sources.probe import series
 if TYPE_CHECKING:
     from oarlock.measure.colmet.control import ColmetControl
     from oarlock.node.measure.discovery import Key
-    from oarlock.node.sources.redfish import RedfishController
+    from oarlock.node.sources.host.redfish import RedfishController
 
 log = logging.getLogger(__name__)
 
@@ -288,7 +288,7 @@ def counted_events(options: AgentOptions) -> tuple[str, ...]:
 
 def _controller(file: Path) -> "RedfishController":
     """Read how to reach the management controller: `url`, `user` and `password` in TOML, in a file of mode 0600."""
-    from oarlock.node.sources.redfish import RedfishController, RedfishError
+    from oarlock.node.sources.host.redfish import RedfishController, RedfishError
     from oarlock.settings import secret
 
     text = secret.read(f"{secret.PREFIX}{file.absolute()}")
@@ -362,7 +362,7 @@ def _serve(agent_options: AgentOptions, agent: Agent, stack: ExitStack) -> None:
         access = MetricsAccess(
             agent_options.tls_certificate,
             agent_options.tls_key,
-            _token(scrape_token) if scrape_token else None,
+            read_token(scrape_token) if scrape_token else None,
         )
         check_address(address[0], access, open_to_all=agent_options.open_to_all)
         server = MetricsServer(address, lambda: agent.page, access, lambda: _oldest(agent))
@@ -393,7 +393,8 @@ def _send(agent_options: AgentOptions, agent: Agent) -> None:
     log.info("sending samples", extra={"server": agent_options.send})
 
 
-def _token(file: Path) -> str | None:
+def read_token(file: Path) -> str | None:
+    """Return the token in a file that its owner alone can read."""
     from oarlock.settings import secret
 
     token = secret.read(f"{secret.PREFIX}{file.absolute()}")

@@ -149,7 +149,7 @@ def _without_null(text: str) -> str:
 
 
 def _slurmdbd(file: Path, cluster: str) -> Ask:
-    from oarlock.store.queries import history
+    from oarlock.store.queries.usage import history
 
     history.slurm_statement(cluster, [])  # a name that cannot be one is refused at the start
     client = next((name for name in ("mariadb", "mysql") if shutil.which(name)), None)
@@ -168,7 +168,7 @@ def _slurmdbd(file: Path, cluster: str) -> Ask:
 
 def _oar(file: Path) -> Ask:
     from oarlock.settings import secret
-    from oarlock.store.queries import history
+    from oarlock.store.queries.usage import history
 
     conninfo = secret.read(f"{secret.PREFIX}{file.absolute()}")
 

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oarlock.node.sources import machine, perf
+from oarlock.node.sources.host import machine
+from oarlock.node.sources.job import perf
 
 
 class MetricKind(StrEnum):

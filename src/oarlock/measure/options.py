@@ -12,7 +12,8 @@ from typing import Any
 from oarlock.measure import names
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.layout import OARLOCK, CgroupLayout
-from oarlock.node.sources import assemble, perf
+from oarlock.node.sources import assemble
+from oarlock.node.sources.job import perf
 
 SHORTEST_PERIOD = 0.1
 LONGEST_PERIOD = 3600.0

@@ -1,8 +1,8 @@
 """A condition on resources or jobs, as a tree: what `-p`, `{…}`, `--sql` and admission rules say.
 
 Written by `lang.where`, read three ways: on one row (`lang.where.truth`), on all resources at once
-(`plan.sets.selection`), and as bound SQL (`store.queries.condition_sql`). The logic is SQL's: a comparison with nothing
-is neither true nor false.
+(`plan.sets.selection`), and as bound SQL (`store.queries.cluster.condition_sql`). The logic is SQL's: a comparison with
+nothing is neither true nor false.
 """
 
 from collections.abc import Iterable

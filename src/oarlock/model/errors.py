@@ -88,6 +88,17 @@ class TooManyAtOnce(OarlockError):
     http_status = 429
 
 
+class TooManyTries(OarlockError):
+    """More tries to sign in than are granted in a minute."""
+
+    http_status = 429
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            "Too many tries to sign in.", hint=f"Try again in {seconds} seconds, or use `oarlock login` meanwhile."
+        )
+
+
 class TooMuch(OarlockError):
     """An answer that would be too large to give at once."""
 

@@ -110,7 +110,10 @@ class EventType(StrEnum):
     MEASUREMENTS_NOT_KEPT = "MEASUREMENTS_NOT_KEPT"
     STAGE_IN_ERROR = "STAGE_IN_ERROR"
     STAGE_OUT_ERROR = "STAGE_OUT_ERROR"
+    ACCOUNTING_REPAIRED = "ACCOUNTING_REPAIRED"
     DESKTOP_LEFT = "DESKTOP_LEFT"
+    IDLE_JOB_WARNED = "IDLE_JOB_WARNED"
+    IDLE_JOB_ENDED = "IDLE_JOB_ENDED"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -253,11 +256,14 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.RESUBMIT_JOB_AUTOMATICALLY: _note("a copy of the job was submitted"),
     EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
     EventType.CLOCK_JUMP: _note("the server's clock jumped"),
+    EventType.ACCOUNTING_REPAIRED: _note("the accounting was wrong and was computed again"),
     EventType.NODE_CLOCK_WRONG: _note("the clock of a node is not that of the server, or is right again"),
     EventType.LOG_SUSPECTED: _note("resources are beyond their expiry_date"),
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
     EventType.SITE_SCHEDULER_ERROR: _note("the site's own scheduler of a queue failed; a built-in policy plans it"),
     EventType.OUT_OF_MEMORY: _note("the kernel killed processes of the job for want of memory"),
+    EventType.IDLE_JOB_WARNED: _note("the GPUs of the job do nothing; its owner was warned"),
+    EventType.IDLE_JOB_ENDED: _note("the job was ended because its GPUs did nothing, after two warnings"),
     EventType.NODE_HEALING: _note("the site's healing program runs for Suspected nodes"),
     EventType.NODE_HEALING_ERROR: _note("the site's healing program failed"),
     EventType.JOB_KEY_LOST: _lost_launch(

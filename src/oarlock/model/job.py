@@ -119,6 +119,7 @@ class Job(Struct, frozen=True, kw_only=True):
     accounted: bool = False
     uid: int | None = None  # of the account that submitted it; None where nobody knew
     file_id: int | None = None  # the archive that is unpacked where it runs
+    login_host: str = ""  # where it was submitted, if that is proven
 
     @property
     def cpuset_name(self) -> str:

@@ -29,6 +29,7 @@ class JobType(StrEnum):
     ORIGIN = "origin"  # which program submitted it: a label that client libraries of OAR add, without effect
     STATE = "state"  # `state=permissive`: it also gets resources that are Absent or Suspected
     QOS = "qos"  # names a weight of the priority policy
+    DEPENDENCY = "dependency"  # how the jobs that it waits for have to end
 
 
 T = JobType
@@ -70,6 +71,7 @@ VALUES: Mapping[str, TypeValue] = {
     T.DEADLINE: TypeValue(re.compile("=.+"), f"a date, as in deadline={_DATE}"),
     T.EXPIRE: TypeValue(re.compile("=.+"), f"a date, as in expire={_DATE}"),
     T.STATE: TypeValue(re.compile("=permissive"), "state=permissive"),
+    T.DEPENDENCY: TypeValue(re.compile("=(ok|any|notok)"), "dependency=ok, dependency=any or dependency=notok"),
     T.ORIGIN: TypeValue(re.compile("=.+"), "the name of a program, as in origin=snakemake"),
 }
 """The types whose values we read."""
@@ -95,6 +97,7 @@ class JobTypes(NamedTuple):
     deadline: str | None = None
     expire: str | None = None
     qos: str | None = None
+    dependency: str | None = None
 
     @property
     def is_container(self) -> bool:
@@ -143,4 +146,5 @@ def parse_types(types: tuple[str, ...]) -> JobTypes:
         deadline=last.get(T.DEADLINE),
         expire=last.get(T.EXPIRE),
         qos=first.get(T.QOS),
+        dependency=first.get(T.DEPENDENCY),
     )

@@ -72,6 +72,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     use_key: bool = False  # a key that was brought is none of the rules' business
     initial_request: str = ""
     submitted_from: str = ""  # host and process of the command, as it says
+    login_host: str = ""  # where it was submitted, if that is proven
     groups: tuple[str, ...] = ()  # the user's groups, for rules
     uid: int | None = None  # the number of the user's account; None where nobody knows it
     file_id: int | None = None  # an archive of the user's own, which is unpacked where the job runs

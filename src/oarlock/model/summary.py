@@ -14,6 +14,7 @@ from msgspec import Struct
 Counters = Mapping[str, float]
 Found = TypeVar("Found")
 
+_START_SECONDS = 0.1  # of CPU time that may pass before the clock of an attempt runs
 _EARLIER = "0"
 """The attempt number of counters that were stored before attempts were distinguished."""
 
@@ -208,6 +209,17 @@ def merged_counters(detail: SummaryDetail, *, ran: float | None = None) -> dict[
     return merged
 
 
+def least_start(start: float, measured: Mapping[str, Mapping[str, NodeMeasured]]) -> float:
+    """Return when a job began at the latest, of which nobody told: its CPUs cannot have given more than all their time.
+
+    An agent that is started later than a job finds counters that have gone on for long.
+    """
+    nodes = [node for by_node in measured.values() for node in by_node.values()]
+    return min(
+        [start, *(node.until - node.cpu_seconds / node.cores for node in nodes if node.cores and node.cpu_seconds)]
+    )
+
+
 _COUNTERS = {
     "cpus": "cores",
     "cpu_seconds_total": "cpu_seconds",
@@ -311,7 +323,17 @@ def _highest(values: Iterable[float | None]) -> float | None:
 def _offered(counters: Sequence[Counters]) -> float | None:
     if not all("cpus" in row and "seconds" in row for row in counters):
         return None
-    return sum(row["cpus"] * row["seconds"] for row in counters)
+    return sum(offered_by(row) for row in counters)
+
+
+def offered_by(row: Counters) -> float:
+    """Return the CPU seconds that the CPUs of a node could have given (`cpus` in `seconds`).
+
+    The kernel counts from the fork, and the clock runs from the command: a job of a few milliseconds may have used more
+    than its time. One that has more CPUs than it asked for, since nothing binds it, uses more for longer than that.
+    """
+    offered, used = row["cpus"] * row["seconds"], row.get("cpu_seconds_total", 0.0)
+    return used if offered < used <= offered + _START_SECONDS * row["cpus"] else offered
 
 
 def _least_use(measured: Iterable[NodeMeasured]) -> float | None:

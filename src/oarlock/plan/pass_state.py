@@ -17,10 +17,11 @@ from oarlock.model.snapshot import PlacedJob, Queue, Shape, SitePlan, Snapshot, 
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.limits import PlanLimits
-from oarlock.plan.rules.prerequisites import Blocked, Containers, earliest_start
+from oarlock.plan.rules.prerequisites import Blocked, container_obstacle, earliest_start
 from oarlock.plan.sets.layout import ResourceLayout
 from oarlock.plan.sets.selection import Availability
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline.containers import Containers
 from oarlock.plan.timeline.occupancies import BadTimesharing, Occupancies, OccupancyKind, sharing_class
 from oarlock.plan.timeline.occupancy import Occupation, PlanInputs, inputs_from_table
 
@@ -221,7 +222,7 @@ class PassState:
     def earliest(self, job: WaitingJob) -> int | Blocked:
         """Return the earliest start that a job's date, container and dependencies allow, or what blocks it."""
         if job.types and (container := self.containers.room_of(job)) is not None:
-            blocked = self.containers.blocked(container)
+            blocked = container_obstacle(self.containers, container)
             if blocked is not None:
                 return blocked
         if not job.after:

@@ -21,7 +21,7 @@ from oarlock.plan.fit.fit import Fit
 from oarlock.plan.pass_state import PassState
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.limits import Choose, JobLimits, PlacementOption, earliest_window, fewest
-from oarlock.plan.rules.prerequisites import Blocked
+from oarlock.plan.rules.prerequisites import Blocked, container_obstacle
 from oarlock.plan.rules.quotas import broken_quota
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupancy, Occupation
@@ -81,7 +81,7 @@ def quota_broken_now(state: PassState, job: WaitingJob, kind: OccupancyKind, cho
 def place_reservation(state: PassState, job: WaitingJob, kind: OccupancyKind) -> Placement | Unplaced:
     """Place a new reservation at its date, or explain why it is refused."""
     choice = job.choices[0]
-    blocked = None if kind.container is None else state.containers.blocked(kind.container)
+    blocked = None if kind.container is None else container_obstacle(state.containers, kind.container)
     if blocked is not None:
         return Unplaced(job.job_id, blocked.obstacle, blocked.detail)
     fit = state.fit(choice.shape) if kind.permissive else _reservation_fit(state, choice.shape)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from oarlock.node.attempt.identity import LookUpFailed, UserMissing, UserRefused, account
+from oarlock.node.attempt.user.identity import LookUpFailed, UserMissing, UserRefused, account
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,7 @@
 """Backup and restore of an instance's database: SQLite by itself, PostgreSQL by its own programs."""
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,10 +12,11 @@ from pathlib import Path
 
 from oarlock.config import Config
 from oarlock.model.errors import DatabaseRefused
-from oarlock.server.serve import database_address, prepare_state_dir
+from oarlock.server.instance import database_address, prepare_state_dir
 from oarlock.store.engine import backup as store
 from oarlock.store.engine.backup import BackupCopy, PostgresAddress, PostgresExchange, ReportProgress
 
+_NOTE = "last-backup.json"
 _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
 
 
@@ -25,14 +28,39 @@ class RestoreResult:
     kept: str
 
 
+@dataclass(frozen=True, slots=True)
+class LastBackup:
+    """When the newest backup of an instance was made, and where it was put."""
+
+    at: float
+    file: str
+
+
+def last_backup(state_dir: Path) -> LastBackup | None:
+    """Return the newest backup that was noted in a state directory."""
+    try:
+        noted = json.loads((state_dir / _NOTE).read_text())
+        return LastBackup(float(noted["at"]), str(noted["file"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def backup(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> BackupCopy:
-    """Copy the database of an instance to a file, whether its server runs or not."""
+    """Copy the database of an instance to a file, whether its server runs or not; `oarlock doctor` knows of it."""
     where = store.locate(database_address(state_dir, config))
-    if isinstance(where, PostgresAddress):
-        return _dump(where, file)
-    if not where.exists():
+    if isinstance(where, Path) and not where.exists():
         raise DatabaseRefused(f"There is no database at {where}.", hint="Name the state directory with --state.")
-    return store.copy(where, file, say)
+    made = _dump(where, file) if isinstance(where, PostgresAddress) else store.copy(where, file, say)
+    _note_backup(state_dir, file)
+    return made
+
+
+def _note_backup(state_dir: Path, file: Path) -> None:
+    """Note a backup; where the state directory is full or another's, the copy is good without the note."""
+    early = state_dir / f".{_NOTE}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        early.write_text(json.dumps({"at": time.time(), "file": str(file.absolute())}))
+        early.replace(state_dir / _NOTE)
 
 
 def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> RestoreResult:

@@ -14,15 +14,20 @@ from typing import TypeVar
 from oarlock.config import Config
 from oarlock.job import explain, summaries
 from oarlock.job.admission import stored_rules
+from oarlock.job.check import live
+from oarlock.job.check.finding import CheckFinding
+from oarlock.job.check.live import NodeAttempts
 from oarlock.job.cluster import node_states, power
 from oarlock.job.monitoring import MonitoringStatus
+from oarlock.job.reactor import pass_log, watch
 from oarlock.job.reactor.effect_runner import EffectRunner
+from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, WholePass
-from oarlock.job.run import kill, recover, suspend, watch
+from oarlock.job.run import kill, recover, suspend
 from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect
 from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, NodeReachable, NodeReport
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.posting.receive import AgentReceiver
@@ -30,12 +35,14 @@ from oarlock.model.errors import DatabaseAway, DatabaseHeld, OarlockError
 from oarlock.model.event import Event, EventType
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
-from oarlock.server.clock import Clock, JumpDetector
+from oarlock.model.source import SourceHealth
+from oarlock.node.attempt.user.output import OutputRequest
 from oarlock.server.collecting.bookkeeping import make_collector
 from oarlock.server.effects import programs
 from oarlock.server.effects.job_reports import JobReports
 from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.http.reader_pool import ReaderPool
+from oarlock.server.instance import mark_file
 from oarlock.server.job_keys import KeyVault
 from oarlock.server.monitoring import MonitoringService
 from oarlock.server.nodes.client_on_node import ClientOnNode
@@ -43,18 +50,23 @@ from oarlock.server.nodes.desktop_service import DesktopService
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningClient, PlanningProcess
 from oarlock.server.planning.site_schedulers import SiteSchedulers
-from oarlock.server.reserves import DiskReserve
+from oarlock.server.process.clock import Clock, JumpDetector
+from oarlock.server.process.reserves import DiskReserve
 from oarlock.server.sessions.job_watch import JobWatch, ReservationWatch
 from oarlock.server.sessions.service import SessionService
-from oarlock.server.stage_in import ArchiveStore, archive_folder
-from oarlock.server.stage_out import StageOutStore
+from oarlock.server.staging.stage_in import ArchiveStore, archive_folder
+from oarlock.server.staging.stage_out import StageOutStore
 from oarlock.settings.kinds import DbType, PerlRules
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, events, new_jobs, resources, user_records
-from oarlock.store.queries.files import StoredFile
+from oarlock.store.queries.cluster import events, resources
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.job.files import StoredFile
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.site.generation import GenerationMarks
+from oarlock.store.queries.users import mails, user_records
+from oarlock.store.queries.users.mails import NewMail
 from oarlock.web.core import ServerStep, SessionConnection
 from oarlock.web.identity import Caller, UserAccount
 
@@ -81,6 +93,14 @@ IDLE_LOOK_SECONDS = 300.0
 ALERT_SECONDS = 30.0
 """Between two mails to administrators: what happens meanwhile shares one."""
 
+MAIL_SECONDS = 30.0
+"""Between two looks for mails that are due."""
+
+DIGEST_SECONDS = 60.0
+ACTION_SECONDS = 120.0
+"""Seconds between two looks for jobs whose GPUs do nothing."""
+"""Between two looks for digests that are due."""
+
 
 class ServerCore:
     """The state of one server. The settings say how nodes are reached."""
@@ -97,6 +117,7 @@ class ServerCore:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.stopping = asyncio.Event()
         self.changes = 0  # how often the database was changed
+        self.passes = pass_log.new_log()
         self.lost: DatabaseHeld | None = None  # set when this server must stop without another write
         self.changed = asyncio.Event()  # set when the reactor may have something to do
         self.site = StepContext(config, key)
@@ -123,6 +144,8 @@ class ServerCore:
             archives=archives,
             stage_outs=self._stage_outs,
             report=JobReports(config, clock, self.read).text,
+            enqueue=self.enqueue_mail,
+            login_host=self._login_host,
         )
         self._effects = EffectRunner(self._platform, self.reactor)
         self.live = LiveUsage(config.sample_period, config.cluster_name)
@@ -202,6 +225,15 @@ class ServerCore:
         self.reactor.written(effects)
         self._run_effects(effects)
 
+    async def enqueue_mail(self, mail: NewMail) -> None:
+        """Store a mail; it is sent when it is due and the mail server answers."""
+        await self.write(lambda tx: mails.add(tx, mail, now=int(self.clock.now())))
+
+    async def _login_host(self, job_id: int) -> str:
+        """Return where a job was submitted, if that was proven."""
+        rows = await self.read(lambda tx: jobs.existing(tx, [job_id]))
+        return rows[0].login_host if rows else ""
+
     async def _run_until_written(self, step: Change) -> None:
         """Run a step that nobody would request again; retry until the database accepts it."""
         while True:
@@ -242,6 +274,11 @@ class ServerCore:
     def hopeless(self) -> Mapping[int, str]:
         """Jobs that cannot be placed as things are, with their message."""
         return self.reactor.hopeless
+
+    @property
+    def source_health(self) -> Sequence[SourceHealth]:
+        """What this server shows is its own: it reads no other cluster."""
+        return ()
 
     def wake_scheduler(self) -> None:
         """Wake the scheduler."""
@@ -314,6 +351,13 @@ class ServerCore:
         """Have nodes measure otherwise for a while."""
         await self._fleet.measure(nodes, dict(change))
 
+    async def read_output(self, node: str, path: str, *, user: str, uid: int | None) -> tuple[str, int, str]:
+        """Read the end of a user's file on a node, as that user; return it, the file's size, and why there is none."""
+        try:
+            return await self._fleet.node(node).show_output(OutputRequest(user, path, uid))
+        except OarlockError as error:
+            return "", 0, str(error)
+
     async def measure_idle(self) -> None:
         """Stay connected to nodes without jobs, so that it is clear what they draw; never returns, if that is wanted.
 
@@ -325,6 +369,14 @@ class ServerCore:
             except OarlockError as error:
                 log.info("idle nodes are not looked for", extra={"why": str(error)})
             await asyncio.sleep(IDLE_LOOK_SECONDS)
+
+    async def check_nodes_agree(self) -> tuple[list[NodeAttempts], list[CheckFinding]]:
+        """Compare what nodes run with what the database says; return what they answered, and what does not agree."""
+        before = await self.read(live.look)
+        nodes = await self._fleet.survey(await self.read(node_states.alive_nodes))
+        stored = await self.read(lambda tx: live.stored_attempts(tx, nodes))
+        after = await self.read(live.look)
+        return nodes, live.compare(before, nodes, after, stored, now=self.clock.now())
 
     async def end_unknown(self, number: int) -> None:
         """Kill a job that runs on a node and that this database does not know."""
@@ -428,12 +480,14 @@ class ServerCore:
 
     async def plan(self, step: QuickPass | WholePass) -> None:
         """Make a scheduling pass and apply what it decides."""
-        now, cost = int(self.clock.now()), 0.0
+        now, cost, began = int(self.clock.now()), 0.0, self.clock.steady()
         if isinstance(step, QuickPass):
             decision, cost = await self.planning.quick(now, step)
         else:
             decision = await self.planning.whole(now, dates=step.dates)
         await self.apply(decision)
+        seconds, is_whole = self.clock.steady() - began, isinstance(step, WholePass)
+        self.passes.append(PassRecord(now, seconds, is_whole, len(decision.starts), decision.left))
         self.schedulers.follow(decision.programs)
         self.reactor.planned(step, decision, self.moment, cost=cost)
 
@@ -555,12 +609,13 @@ def _periods(config: Config) -> dict[Periodic, float]:
         periods[Periodic.CHECK_NODES] = config.finaud_frequency
     if config.mail_recipient:
         periods[Periodic.SEND_ALERTS] = ALERT_SECONDS
+    if config.mail_smtp_server:
+        periods[Periodic.SEND_MAILS] = MAIL_SECONDS
+    if config.findings_file is not None:  # only a site's own file has rules that act
+        periods[Periodic.ACT_ON_FINDINGS] = ACTION_SECONDS
+    if config.mail_smtp_server and config.mail_digests:
+        periods[Periodic.SEND_DIGESTS] = DIGEST_SECONDS
     return periods
-
-
-def mark_file(state_dir: Path) -> MarkFile:
-    """Return the file beside the database that records how far the database had come."""
-    return MarkFile(state_dir / "oarlock.db.mark")
 
 
 def _identity(database: Database) -> str:

@@ -19,9 +19,9 @@ from oarlock.job.admission.private_key import ImportedKey
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission_errors import KeyNotStored
 from oarlock.node import trust
-from oarlock.node.attempt.job_key import hide_memory
+from oarlock.node.attempt.user.job_key import hide_memory
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import job_keys
+from oarlock.store.queries.job import job_keys
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from oarlock.job import monitoring
 from oarlock.job.monitoring import MonitoringStatus, RecordingTarget
 from oarlock.measure.live import LiveUsage
 from oarlock.model.errors import MonitoringRefused, NodeRefused, NodeUnreachable, OarlockError
-from oarlock.server.clock import Clock
 from oarlock.server.nodes.node import NodeClient
+from oarlock.server.process.clock import Clock
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import monitoring as samples
-from oarlock.store.queries.monitoring import MonitoredValue
+from oarlock.store.queries.usage import monitoring as samples
+from oarlock.store.queries.usage.monitoring import MonitoredValue
 
 log = logging.getLogger(__name__)
 

@@ -5,30 +5,32 @@ import contextlib
 import gc
 import logging
 import os
-import secrets
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from oarlock.config import Config
-from oarlock.job import notices
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Periodic, QuickPass, Step, WholePass
-from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
-from oarlock.node import trust
-from oarlock.server import logs
+from oarlock.job.run import notices
+from oarlock.model.errors import ConfigRefused, DatabaseAway, DatabaseHeld, OarlockError
 from oarlock.server.accounts import warn_of_unknown_admins
-from oarlock.server.clock import RealClock
-from oarlock.server.core import ServerCore, mark_file
-from oarlock.server.effects.alerts import AlertSender
+from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import serve_http
+from oarlock.server.instance import attempt_key, database_address, open_instance, prepare_state_dir
+from oarlock.server.mailing.alerts import AlertSender
+from oarlock.server.mailing.digests import DigestSender
+from oarlock.server.mailing.idle_jobs import IdleJobActions
+from oarlock.server.mailing.mail_queue import MailQueue
 from oarlock.server.planning.client import PlanningProcess, fork
-from oarlock.server.reserves import raise_limit
-from oarlock.settings.kinds import DbType
-from oarlock.store.engine import facts
+from oarlock.server.process import logs
+from oarlock.server.process.clock import RealClock
+from oarlock.server.process.reserves import raise_limit
+from oarlock.server.process.service_manager import ServiceManager
+from oarlock.server.process.standby import wait_for_turn
+from oarlock.settings.kinds import NodeTransport
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.generation import GenerationMarks
-from oarlock.store.engine.opening import open_database
 
 PeriodicSteps = Mapping[Periodic, Callable[[], Awaitable[None]]]
 
@@ -63,10 +65,13 @@ async def _carry_out(core: ServerCore, step: Step | Periodic, periodic: Periodic
     except DatabaseHeld as held:
         core.reactor.failed(step, held, core.moment)  # logged where it was found; the server is about to end
     except Exception as error:
-        if isinstance(error, DatabaseAway) and isinstance(step, ApplyReports | BeginLaunches):
+        name = step if isinstance(step, Periodic) else type(step).__name__
+        if not isinstance(error, DatabaseAway):
+            log.exception("step failed", extra={"step": name})
+        elif isinstance(step, ApplyReports | BeginLaunches):
             log.warning("the database accepts nothing; reports are kept", extra={"why": str(error)})
         else:
-            log.exception("step failed", extra={"step": step if isinstance(step, Periodic) else type(step).__name__})
+            log.warning("the database is away; the step is tried again", extra={"step": name, "why": str(error)})
         core.reactor.failed(step, error, core.moment)
     core.changed.set()
 
@@ -80,104 +85,49 @@ with Python's default of 5 ms, one busy reader makes each of these statements 5 
 Listener = Callable[[ServerCore], Awaitable[None]]
 
 
-def serve(state_dir: Path, config: Config) -> None:
-    """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
+def serve(state_dir: Path, config: Config, *, standby: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT; jobs that run go on without a server. `standby`: wait for one's turn first."""
+    _check_account(config)
+    manager = ServiceManager.of_environment()
     planner = fork()
     raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = logs.install_filters()
-    with open_instance(state_dir, config, announce=True) as database:
-        asyncio.run(_serve(state_dir, config, database, planner))
+    with contextlib.ExitStack() as stack:
+        database = _open_in_turn(stack, state_dir, config, manager, standby=standby)
+        asyncio.run(_serve(state_dir, config, database, planner, manager))
     for repeat_filter in filters:
         repeat_filter.flush(final=True)
 
 
-@contextlib.contextmanager
-def open_instance(state_dir: Path, config: Config, *, announce: bool = False) -> Iterator[Database]:
-    """Open the database of a state directory as its one server; a fresh directory gets a new one.
-
-    `announce`: log that it is new, since a mistyped name makes a new one as well.
-    """
-    prepare_state_dir(state_dir)
-    marker = state_dir / "oarlock.db.created"
-    fresh = not marker.exists()
-    with open_database(database_address(state_dir, config), create=fresh, marker=marker) as database:
-        now = int(RealClock().now())
-        database.lock(now=now)
-        _grant_reader(database, config)
-        marks = GenerationMarks(database, mark_file(state_dir))
-        if marks.check(now=now) and announce:
-            log.warning("%s held no instance: a new one begins there, without nodes and without jobs", state_dir)
-        yield database
-        with contextlib.suppress(OarlockError):  # another server may hold the database by now
-            marks.renew()
-
-
-def _grant_reader(database: Database, config: Config) -> None:
-    """Create or update the read-only account if its password is set; if that fails, log it and go on."""
-    if config.db_type is not DbType.POSTGRESQL or config.db_base_passwd_ro is None:
+def _check_account(config: Config) -> None:
+    """Refuse settings that a server cannot follow that is not root's and serves everybody."""
+    if os.geteuid() == 0 or not config.serve_everybody or config.node_transport is not NodeTransport.LOCAL:
         return
-    from oarlock.store.engine import engines  # late: a server on SQLite starts without psycopg
-
-    role, password = config.db_base_login_ro, config.db_base_passwd_ro.value
-    try:
-        database.write(lambda tx: engines.grant_reader(tx, role, password=password))
-    except DatabaseRefused as refused:
-        log.warning("no read-only account", extra={"user": role, "why": str(refused), "hint": refused.hint})
+    raise ConfigRefused(
+        "NODE_TRANSPORT=local and SERVE_EVERYBODY=yes: pretended nodes that run jobs of all users need "
+        "a server of root's.",
+        hint="Leave NODE_TRANSPORT out: this host is reached by LOCAL_NODE_CMD, others by ssh.",
+    )
 
 
-def default_state() -> Path:
-    """Return the default state directory: the system's for root, one in the home directory for others."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/oarlock")
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "oarlock"
+def _open_in_turn(
+    stack: contextlib.ExitStack, state_dir: Path, config: Config, manager: ServiceManager, *, standby: bool
+) -> Database:
+    """Open the database of an instance; as a standby server, once the active one is gone."""
+    while standby:
+        prepare_state_dir(state_dir)  # refused now rather than when the active server has died
+        wait_for_turn(database_address(state_dir, config), manager.standing_by)
+        try:
+            return stack.enter_context(open_instance(state_dir, config))
+        except DatabaseHeld as held:  # another standby server was faster
+            log.info("still standing by", extra={"why": str(held)})
+    return stack.enter_context(open_instance(state_dir, config, announce=True))
 
 
-def state_of_commands() -> Path:
-    """Return the state directory of the instance that commands speak to: the one of a socket in OARLOCK_SERVER."""
-    server = os.environ.get("OARLOCK_SERVER", "")
-    return Path(server).parent if server.startswith("/") else default_state()
-
-
-def prepare_state_dir(state_dir: Path) -> None:
-    """Create the directories of an instance; others may pass through, to the socket and to their jobs' files."""
-    try:
-        for path, mode in ((state_dir, 0o755), (state_dir / "spool", 0o700), (state_dir / "run", 0o755)):
-            trust.make(str(path), mode)
-            trust.check(str(path))
-        trust.prepare(str(state_dir / "spool"), 0o700)
-    except trust.UnsafeDirectory as unsafe:
-        raise DatabaseRefused(
-            f"The state directory {state_dir} is not safe: {unsafe}.",
-            hint="What lies there is believed, so nobody but root and the server's user may write it or a directory "
-            "above it. Name another with --state, or give it to that user and take the right to write from others.",
-        ) from unsafe
-    except OSError as error:
-        raise DatabaseRefused(
-            f"The state directory {state_dir} cannot be used: {error.strerror}.", hint="Name another with --state."
-        ) from error
-
-
-def database_address(state_dir: Path, config: Config) -> str | Path:
-    """Return the path (SQLite) or the address (PostgreSQL) of the database."""
-    if config.db_type is DbType.SQLITE:
-        return state_dir / "oarlock.db"
-    from urllib.parse import quote
-
-    password = f":{quote(config.db_base_passwd.value, safe='')}" if config.db_base_passwd else ""
-    who = f"{quote(config.db_base_login, safe='')}{password}"
-    host = config.db_hostname
-    if host.startswith("/"):
-        return f"postgresql://{who}@/{config.db_base_name}?host={quote(host, safe='')}&port={config.db_port}"
-    return f"postgresql://{who}@{host}:{config.db_port}/{config.db_base_name}"
-
-
-def attempt_key(database: Database) -> bytes:
-    """Return the key from which the secrets of attempts are made; made once in the life of a database."""
-    return bytes.fromhex(database.write(lambda tx: facts.get_or_set(tx, "attempt key", secrets.token_hex(32))))
-
-
-async def _serve(state_dir: Path, config: Config, database: Database, planner: PlanningProcess) -> None:
+async def _serve(
+    state_dir: Path, config: Config, database: Database, planner: PlanningProcess, manager: ServiceManager
+) -> None:
     core = ServerCore(
         state_dir, config, database, RealClock(), await asyncio.to_thread(attempt_key, database), helper=planner
     )
@@ -191,11 +141,14 @@ async def _serve(state_dir: Path, config: Config, database: Database, planner: P
 
     database.call_on_loss(give_way)
     gc.freeze()  # objects made at start live as long as the server: the collector need not scan them again
+    beating = loop.create_task(manager.beat())
     try:
-        await run(core, serve_http)
+        await run(core, partial(serve_http, ready=manager.serving))
     except BaseExceptionGroup as group:
         raise _refusal(group) or group from None
     finally:
+        manager.stopping()
+        beating.cancel()
         await core.close()
     if core.lost is not None:
         raise core.lost
@@ -231,6 +184,9 @@ def _periodic_steps(core: ServerCore) -> PeriodicSteps:
         Periodic.CHECK_NODES: core.check,
         Periodic.FORGET_REQUESTS: core.forget_requests,
         Periodic.SEND_ALERTS: AlertSender(core).send_due,
+        Periodic.SEND_MAILS: MailQueue(core).send_due,
+        Periodic.SEND_DIGESTS: DigestSender(core).store_due,
+        Periodic.ACT_ON_FINDINGS: IdleJobActions(core).act_due,
         Periodic.BOOK_USAGE: core.book_usage,
     }
 

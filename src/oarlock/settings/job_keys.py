@@ -63,6 +63,11 @@ class JobSettings:
         NodeAccess.PUSH,
         "Whether the node program travels at each connection (`push`, needs a root key) or was installed by the site.",
     )
+    local_node_cmd: tuple[str, ...] = _NODES(
+        kinds.COMMAND,
+        ("sudo", "-n", "/usr/local/lib/oarlock/node"),
+        "How a server that is not root's starts the node program of its own machine (SERVE_EVERYBODY).",
+    )
     openssh_cmd: tuple[str, ...] = _NODES(kinds.COMMAND, ("ssh",), "The ssh command, with options if need be.")
     oar_ssh_connection_timeout: int = _NODES(kinds.SOME_SECONDS, 10, "How long a connection to a node may take.")
     oarsh_servers: tuple[str, ...] = _NODES(

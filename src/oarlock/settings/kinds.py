@@ -254,6 +254,29 @@ def _read_levels(text: str) -> tuple[str, ...]:
     return names
 
 
+def _read_people(text: str) -> tuple[str, ...]:
+    words = tuple(text.split())
+    if any(not word.removeprefix("@") or "@" in word[1:] for word in words):
+        raise ValueError(text)
+    return words
+
+
+def _read_leaders(text: str) -> Mapping[str, tuple[str, ...]]:
+    """Read `astro=ada,bob bio=eve`: the leaders of projects."""
+    leaders: dict[str, tuple[str, ...]] = {}
+    for word in text.split():
+        project, _, names = word.rpartition("=")
+        users = tuple(names.split(","))
+        if not project or project in leaders or not all(users):
+            raise ValueError(word)
+        leaders[project] = users
+    return MappingProxyType(leaders)
+
+
+def _show_leaders(leaders: Mapping[str, tuple[str, ...]]) -> str:
+    return " ".join(f"{project}={','.join(users)}" for project, users in leaders.items())
+
+
 def _joined(values: tuple[object, ...]) -> str:
     return " ".join(map(str, values))
 
@@ -265,6 +288,7 @@ def _show_targets(targets: Mapping[str, float]) -> str:
 ANY_TEXT: SettingKind[str] = SettingKind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
 PERHAPS_WORD = matching("one word without blanks, or nothing", r"\S*")
+HOURS = matching("two hours of the day as 9-17", r"(?:[01]?\d|2[0-3])-(?:[01]?\d|2[0-4])")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
 PERHAPS_COLUMN = matching("the name of a property (letters, digits, _), or nothing", r"([A-Za-z_][A-Za-z0-9_]*)?")
 URL = matching("an address that begins with http:// or https://, without a password, or nothing",
@@ -294,6 +318,14 @@ SOURCES: SettingKind[tuple[str, ...]] = SettingKind(
 )
 WORDS: SettingKind[tuple[str, ...]] = SettingKind(
     "words with blanks between", lambda text: tuple(text.split()), _joined
+)
+PEOPLE: SettingKind[tuple[str, ...]] = SettingKind(
+    "users, and groups with an @ before them, with blanks between", _read_people, _joined
+)
+LEADERS: SettingKind[Mapping[str, tuple[str, ...]]] = SettingKind(
+    "pairs of a project and its leaders with blanks between, such as astro=ada,bob bio=eve",
+    _read_leaders,
+    _show_leaders,
 )
 ADDRESSES: SettingKind[tuple[str, ...]] = SettingKind(
     "mail addresses with commas between", lambda text: tuple(text.replace(",", " ").split()), ",".join

@@ -1,8 +1,10 @@
 """Settings of the server itself: its database, its addresses, its log and its mails."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
+from types import MappingProxyType
 
 from oarlock.settings import kinds
 from oarlock.settings.kinds import DbType, JobVisibility, Network, SettingSection
@@ -15,6 +17,7 @@ _TELLING = SettingSection("Log, mail and accounting")
 _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
 )
+_NO_LEADERS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
@@ -69,11 +72,53 @@ class ServerSettings:
         "Whose jobs users see, in commands, the API and pages: everybody's, those of projects that are called as one "
         "of their groups, or their own. Other jobs do not exist for them; administrators see all.",
     )
+    submission_advice: bool = _SERVER(
+        kinds.YES_NO,
+        False,
+        "Whether a user who asks for much more time than the last runs of the same name or script took is told so at "
+        "submission. `oarsub --advise` tells it in any case, and submits nothing.",
+    )
     metrics_need_token: bool = _SERVER(
         kinds.YES_NO, False, "Whether /metrics is refused to those who may talk to that port but say no name."
     )
     admins: tuple[str, ...] = _SERVER(
         kinds.WORDS, (), "Users who administer; nothing means root and the user that the server runs as."
+    )
+    munge_socket: Path | None = _SERVER(
+        kinds.PATH,
+        None,
+        "Where munge listens on this machine, such as /run/munge/munge.socket.2: commands on hosts with the same munge "
+        "key then need no token. Nothing: credentials of munge are refused.",
+    )
+    login_hosts: tuple[str, ...] = _SERVER(
+        kinds.WORDS,
+        (),
+        "Login hosts with munge: a job that is submitted there runs the programs of its `--notify exec:` there. Those "
+        "with a relay are known by their keys.",
+    )
+    admin_login_hosts: tuple[str, ...] = _SERVER(
+        kinds.WORDS,
+        (),
+        "Login hosts, of a relay or of LOGIN_HOSTS, from where administrators may administer: whoever is root there "
+        "administers, too.",
+    )
+    serve_everybody: bool = _SERVER(
+        kinds.YES_NO,
+        False,
+        "Whether a server that does not run as root serves all users; it then reaches jobs' users by programs that are "
+        "installed (NODE_ACCESS, LOCAL_NODE_CMD). A server of root's always does.",
+    )
+    support: tuple[str, ...] = _SERVER(
+        kinds.PEOPLE,
+        (),
+        "Support staff: they see the totals, curves, findings, energy and scripts of all jobs, but neither the output "
+        "of a job nor its environment, and they change nothing.",
+    )
+    project_leaders: Mapping[str, tuple[str, ...]] = _SERVER(
+        kinds.LEADERS,
+        _NO_LEADERS,
+        "Who leads which project: they see the totals, curves, findings and energy of its jobs, but no script and no "
+        "output, and they change nothing.",
     )
 
     archive_keep_days: int = _MEASUREMENTS(
@@ -101,8 +146,8 @@ class ServerSettings:
     archive_fetch_cmd: tuple[str, ...] = _MEASUREMENTS(
         kinds.COMMAND,
         (),
-        "A program that brings back the file of a job which the site has moved elsewhere. It gets three more "
-        "arguments: the job, the file's path below `samples`, and where to put it.",
+        "A program that brings back the file of a job, or of a node's day, which the site has moved elsewhere. It gets "
+        "three more arguments: the job or the node, the file's path below `samples`, and where to put it.",
     )
     archive_fetch_timeout: int = _MEASUREMENTS(
         kinds.SOME_SECONDS, 60, "How long that program may take before it is ended."
@@ -121,7 +166,8 @@ class ServerSettings:
     prometheus_url: str = _MEASUREMENTS(
         kinds.URL,
         "",
-        "Where curves are read that are not kept here any more: the address of Prometheus before `/api/v1`.",
+        "Where curves are read that are not kept here, and by `oarlock portal` all measurements: the address of "
+        "Prometheus before `/api/v1`.",
     )
     prometheus_token: Secret | None = _MEASUREMENTS(kinds.SECRET, None, "The bearer token that is sent there.")
 
@@ -134,4 +180,22 @@ class ServerSettings:
     mail_smtp_server: str = _TELLING(kinds.ANY_TEXT, "", "The mail server; nothing means that no mail is sent.")
     mail_recipient: tuple[str, ...] = _TELLING(kinds.ADDRESSES, (), "Who is told about trouble.")
     mail_sender: str = _TELLING(kinds.ANY_TEXT, "", "The sender of mails.")
+    mail_digests: bool = _TELLING(
+        kinds.YES_NO,
+        False,
+        "Whether users get a weekly digest of findings about their jobs, and MAIL_RECIPIENT weekly and monthly lists.",
+    )
+    mail_user_domain: str = _TELLING(
+        kinds.PERHAPS_WORD,
+        "",
+        "What stands behind the @ in the addresses of users; nothing: they get no mails that they did not ask for.",
+    )
+    mail_addresses: Path | None = _TELLING(
+        kinds.PATH,
+        None,
+        "A file with a user and an address on each line, for users whose address is not made with MAIL_USER_DOMAIN.",
+    )
+    mail_hours: str = _TELLING(
+        kinds.HOURS, "9-17", "Between which hours, Monday to Friday, such mails are sent, in the server's time zone."
+    )
     accounting_window: int = _TELLING(kinds.SOME_SECONDS, 86400, "The length of a row of the accounting table.")

@@ -13,23 +13,28 @@ from typing import Protocol, TypeVar
 from oarlock.config import Config
 from oarlock.job.cluster import node_states
 from oarlock.job.plan_cache import CachedPlanner
+from oarlock.job.reactor import watch
 from oarlock.job.reactor.effect_runner import EffectRunner
 from oarlock.job.reactor.passes import PassSchedule
 from oarlock.job.reactor.reactor import Change, Reactor
 from oarlock.job.reactor.steps import Periodic, QuickPass, Step, WholePass
-from oarlock.job.run import recover, schedule, watch
+from oarlock.job.run import recover
 from oarlock.job.run.effects import ActionOutcome, ActionResult
 from oarlock.job.run.reports import IncomingReport
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.errors import DatabaseAway
 from oarlock.model.job import FINAL, Job
 from oarlock.model.resource import NextState
 from oarlock.simulate.effects import SimulatedPlatform
 from oarlock.simulate.nodes import SimulatedClock, SimulatedNode
+from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, new_jobs, resources
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.job.new_jobs import NewJob
+from oarlock.store.queries.site import generation
 
 T = TypeVar("T")
 
@@ -101,6 +106,9 @@ class SimulatedCluster:
         self.platform = SimulatedPlatform(self._all, self.clock, self.reactor)
         self.effects = EffectRunner(self.platform, self.reactor)
         database.write(lambda tx: recover.begin(tx, self.context, now=begin))
+        with database.read() as tx:
+            for node in self._all.values():
+                node.instance = facts.get(tx, "identity") or ""
 
     def _new_reactor(self) -> Reactor:
         self._settings = schedule.plan_settings(self.config)
@@ -323,9 +331,11 @@ class SimulatedCluster:
             raise ServerCrash
         return value
 
-    def restart(self) -> None:
-        """Begin again with nothing but the database and the nodes."""
+    def restart(self, *, restored: bool = False) -> None:
+        """Begin again with nothing but the database and the nodes. `restored`: an older state of it was put back."""
         self.crash_after = None
+        if restored:
+            self.write(lambda tx: generation.begin(tx, "the database was restored", now=self.now))
         self.reactor = self._new_reactor()
         self.platform.restart(self.reactor)
         self.effects = EffectRunner(self.platform, self.reactor)

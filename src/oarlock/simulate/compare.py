@@ -22,6 +22,8 @@ from oarlock.simulate.trace import Trace, by_submission
 PERTURBED_STATISTICS = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
 """The statistics that are reported of perturbed replays."""
 
+AS_IT_WAS = "as it was"
+
 Progress = Callable[[str, int], None]
 """Told which replay is under way, and how many of its jobs are over."""
 
@@ -83,6 +85,13 @@ class Comparison:
                 raise UnknownReplayPolicy(policy)
         adapted = fitted(trace, self.site)
         return [self._result_of(adapted, policy, progress) for policy in policies]
+
+    def recorded(self, trace: Trace) -> PolicyResult:
+        """Return what really became of the jobs of a trace that says how long each waited; nodes are not told apart."""
+        adapted = fitted(trace, self.site)
+        ran = [ReplayedJob(job, job.submitted + (job.waited or 0), None, 0) for job in adapted.jobs]
+        energy = of_pool(ran, self.site.size, self.power)
+        return PolicyResult(AS_IT_WAS, ran, compute(ran, size=self.site.size, submitted=len(ran), energy=energy), {})
 
     def _result_of(self, trace: Trace, policy: str, progress: Progress) -> PolicyResult:
         ran = self._replayed(trace, policy, partial(progress, policy))

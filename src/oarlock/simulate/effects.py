@@ -12,7 +12,7 @@ from oarlock.job.reactor.reactor import Reactor
 from oarlock.job.run.effects import Notify, RunEpilogue
 from oarlock.job.run.reports import Exited, NodesWoken, NotificationSent
 from oarlock.model.event import EventType
-from oarlock.node.attempt.identity import LookUpFailed, UserMissing
+from oarlock.node.attempt.user.identity import LookUpFailed, UserMissing
 from oarlock.node.wire.messages import FAILED, Launch
 from oarlock.simulate.nodes import SimulatedClock, SimulatedNode
 
@@ -94,8 +94,13 @@ class SimulatedPlatform:
         raise AssertionError("a simulated effect waits")
 
     async def gather(self, requests: Sequence[Awaitable[T]]) -> list[T]:
-        """Await requests one after the other."""
-        return [await request for request in requests]
+        """Await requests one after the other; when the server dies in one, the others are never made."""
+        waiting = iter(requests)
+        try:
+            return [await request for request in waiting]
+        finally:
+            for request in waiting:
+                request.close()  # type: ignore[attr-defined]
 
     async def pause(self, seconds: float) -> None:
         """Return at once."""

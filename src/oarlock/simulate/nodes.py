@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from oarlock.job.reactor.steps import Moment
-from oarlock.job.run.reports import AttemptMissing, Exited, Hello, IncomingReport, NodeReachable, Started
+from oarlock.job.run.reports import (
+    AttemptMissing,
+    Exited,
+    Hello,
+    IncomingReport,
+    NodeReachable,
+    Started,
+    UnknownEnded,
+)
 from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.model.job import UnknownAttempt
 from oarlock.node.wire.messages import (
     CLEANED,
     EXITED,
@@ -21,10 +30,12 @@ from oarlock.node.wire.messages import (
     NOT_NOW,
     REBOOTED,
     SEEN,
+    TAKEN,
     UNKNOWN,
     WALLTIME,
     Launch,
     Report,
+    fingerprint,
 )
 
 
@@ -103,6 +114,11 @@ class SimulatedAttempt:
         return (self.started or 0) + self.launch.walltime + self.suspended
 
     @property
+    def tag(self) -> str:
+        """What tells this attempt from one of its number that another generation of the database began."""
+        return fingerprint(self.launch.secret)
+
+    @property
     def lives(self) -> bool:
         """Whether it runs: time brings it nearer to its end."""
         return self.report is None and self.started is not None and self.stopped_at is None
@@ -131,7 +147,8 @@ class SimulatedNode:
     memory: int = 8 << 30
     runs: dict[Key, SimulatedAttempt] = field(default_factory=dict)
     ran: list[Key] = field(default_factory=list)
-    seen: set[Key] = field(default_factory=set)
+    seen: set[tuple[int, int, str]] = field(default_factory=set)
+    unknown: set[Key] = field(default_factory=set)
     expected: set[Key] = field(default_factory=set)
     reported: set[tuple[Key, str]] = field(default_factory=set)
     fails: str = ""
@@ -140,6 +157,8 @@ class SimulatedNode:
     loses: int = 0
     cut: bool = False
     hangs: bool = False
+    instance: str = ""
+    highest_job: int = 0
     _inbox: list[Callable[[], None]] = field(default_factory=list)
     _outbox: list[tuple[int, IncomingReport]] = field(default_factory=list)
 
@@ -154,7 +173,8 @@ class SimulatedNode:
 
     def greeting(self) -> Hello:
         """Return who is here."""
-        return Hello(f"{self.name}-{self.boot}", "v2", (), 4, self.memory, "3.11", 0, 0.0)
+        boot, instance, highest = f"{self.name}-{self.boot}", self.instance, self.highest_job
+        return Hello(boot, "v2", (), 4, self.memory, "3.11", 0, 0.0, instance=instance, highest_job=highest)
 
     async def ping(self) -> None:
         """Answer."""
@@ -216,13 +236,17 @@ class SimulatedNode:
         """Note that the report of an attempt is awaited."""
         self.expected.add((job, attempt))
 
-    async def discard(self, job: int, attempt: int, tag: str) -> None:  # noqa: ARG002
-        """Refuse to discard an attempt: there are none that the server did not start."""
-        self._live(job, attempt)
+    async def discard(self, job: int, attempt: int, tag: str) -> None:
+        """Forget an attempt that is over and that no database knows."""
+        self._reach()
+        run = self.runs.get((job, attempt))
+        if run is not None and run.tag == tag and run.report is not None:
+            del self.runs[job, attempt]
 
-    async def end_unknown(self, job: int, attempt: int, tag: str) -> None:  # noqa: ARG002
-        """Refuse to end an attempt: there are none that the server did not start."""
-        self._live(job, attempt)
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None:
+        """End an attempt that no database knows."""
+        if self._live(job, attempt).tag == tag:
+            self._end(self.runs[job, attempt], CLEANED)
 
     async def forget(self, keys: Iterable[Key]) -> None:
         """Forget attempts whose end is written down elsewhere."""
@@ -246,6 +270,11 @@ class SimulatedNode:
                 self._send(Started(self.name, *key, float(run.started)))
             if run.report is not None and self._is_new(key, "exited"):
                 self._send(Exited(self.name, run.report))
+        for key in sorted(self.unknown - self.expected):
+            foreign = self.runs.get(key)
+            if foreign is None or foreign.report is not None:
+                self.unknown.discard(key)
+                self._send(UnknownEnded(self.name, *key, "" if foreign is None else foreign.tag))
         now = self.clock.now
         due = [report for at, report in self._outbox if at <= now]
         self._outbox = [(at, report) for at, report in self._outbox if at > now]
@@ -257,8 +286,29 @@ class SimulatedNode:
         self.reported.clear()
         self._outbox.clear()
         self.clock.call(self.name, self.clock.now)
-        reports: list[IncomingReport] = [NodeReachable(self.name, self.greeting())]
+        foreign = tuple(self._unknown(key) for key in sorted(self.runs.keys() - self.expected))
+        self.unknown = {(attempt.job, attempt.attempt) for attempt in foreign if attempt.alive}
+        reports: list[IncomingReport] = [NodeReachable(self.name, self.greeting(), foreign)]
         return [*reports, *(AttemptMissing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
+
+    def _unknown(self, key: Key) -> UnknownAttempt:
+        """Describe an attempt that no step of the server awaits."""
+        run = self.runs[key]
+        launch = run.launch
+        return UnknownAttempt(
+            node=self.name,
+            job=launch.job,
+            attempt=launch.attempt,
+            tag=run.tag,
+            generation=launch.generation,
+            user=launch.user,
+            since=run.started or 0,
+            walltime=launch.walltime,
+            resources=tuple(
+                int(line["resource_id"]) for line in launch.resources if line["network_address"] == self.name
+            ),
+            alive=run.report is None,
+        )
 
     # What happens to it.
 
@@ -289,14 +339,18 @@ class SimulatedNode:
     def _check(self, launch: Launch) -> None:
         if launch.boot != f"{self.name}-{self.boot}":
             raise NodeRefused(self.name, REBOOTED, "another boot")
-        if (launch.job, launch.attempt) in self.seen:
+        there = self.runs.get((launch.job, launch.attempt))
+        if there is not None and there.launch.secret != launch.secret:
+            raise NodeRefused(self.name, TAKEN, "another generation began it")
+        if (launch.job, launch.attempt, launch.secret) in self.seen:
             raise NodeRefused(self.name, SEEN, "seen before")
 
     def _start(self, launch: Launch) -> None:
         key = (launch.job, launch.attempt)
-        if key in self.seen:
+        if (*key, launch.secret) in self.seen:
             return
-        self.seen.add(key)
+        self.seen.add((*key, launch.secret))
+        self.highest_job = max(self.highest_job, launch.job)
         self.expected.add(key)
         words = launch.command.split()
         run = self.runs[key] = SimulatedAttempt(launch)

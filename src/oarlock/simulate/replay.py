@@ -17,7 +17,7 @@ from itertools import groupby, islice
 from typing import NamedTuple
 
 from oarlock.config import Config
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.model.job import Job, JobState
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.resource import Value
@@ -33,7 +33,10 @@ from oarlock.simulate.platform import Platform
 from oarlock.simulate.trace import Trace, TraceJob
 from oarlock.store.engine.opening import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, history, new_jobs, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.usage import history
 
 Progress = Callable[[int], None]
 """Told how many jobs are over."""

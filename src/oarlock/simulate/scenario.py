@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.config import Config
+from oarlock.job.check.run import check
 from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
@@ -19,7 +20,10 @@ from oarlock.simulate import invariants
 from oarlock.simulate.cluster import ServerCrash, SimulatedCluster
 from oarlock.store.engine.opening import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import history, jobs, new_jobs, plans, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import jobs, new_jobs
+from oarlock.store.queries.planning import plans
+from oarlock.store.queries.usage import history
 
 _FAILURES = ("PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "SSH_TRANSFER_TIMEOUT")
 _LONGEST = 1000  # beats after the last arrival within which everything must be over
@@ -32,7 +36,8 @@ class ScenarioSettings:
     `troubles` befall a node: it is cut off, hangs, is started again, answers late, loses words, fails every launch.
     `wishes` are users who kill, hold or resume. `jumps` are of the clock, `crashes` of the server. `reservations` is
     how likely a job asks for a date. `outages` are beats in which the database accepts nothing. `depths` and `work` are
-    the cluster's: with them a server has more to do than it can do at once.
+    the cluster's: with them a server has more to do than it can do at once. `checked`: what `oarlock
+    check` looks at is looked at in the end, too.
     """
 
     jobs: int = 60
@@ -48,10 +53,20 @@ class ScenarioSettings:
     outages: float = 0.0
     depths: tuple[int, int] | None = None
     work: float = 0.0
+    checked: bool = True
 
 
 LARGE_CLUSTER = ScenarioSettings(
-    jobs=4000, nodes=32, cores=16, arrivals=200, beat=60, troubles=0.1, wishes=0.2, jumps=0, crashes=0
+    jobs=4000,
+    nodes=32,
+    cores=16,
+    arrivals=200,
+    beat=60,
+    troubles=0.1,
+    wishes=0.2,
+    jumps=0,
+    crashes=0,
+    checked=False,
 )
 """A large cluster on a day on which little goes wrong."""
 
@@ -138,6 +153,9 @@ class _Scenario:
         self._safely(lambda: self.cluster.pass_time(400))
         with self.database.read() as tx:
             all_of_it = history.read_full_history(tx)
+            problems += (
+                [finding.sentence for finding in check(tx, self.cluster.config)] if self.settings.checked else []
+            )
         problems += invariants.broken(all_of_it, self.cluster.nodes.values())
         if len(all_of_it.jobs) < self.submitted:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")

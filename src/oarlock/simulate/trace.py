@@ -22,7 +22,7 @@ from oarlock.model.errors import OarlockError
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.model.submission import Level, ResourceGroup
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.queries import history
+from oarlock.store.queries.usage import history
 
 
 class TraceRefused(OarlockError):

@@ -60,9 +60,9 @@ _BEHALF = {
 }
 
 
-def openapi() -> dict[str, Any]:
-    """Describe all verbs as OpenAPI 3.1 does."""
-    verbs = tuple(VERBS.values())
+def openapi(names: Collection[str] | None = None) -> dict[str, Any]:
+    """Describe all verbs, or those named, as OpenAPI 3.1 does."""
+    verbs = _served(names)
     kinds = [*(verb.request for verb in verbs), *(verb.response for verb in verbs)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     asks, answers = schemas[: len(verbs)], schemas[len(verbs) :]
@@ -79,6 +79,10 @@ def openapi() -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+
+
+def _served(names: Collection[str] | None) -> tuple[Verb, ...]:
+    return tuple(verb for verb in VERBS.values() if names is None or verb.name in names)
 
 
 def _operation(verb: Verb, request: Any, answer: Any, components: dict[str, Any]) -> dict[str, Any]:
@@ -122,9 +126,9 @@ def fields(verb: Verb) -> list[str]:
     ]
 
 
-def page() -> str:
-    """Return the page that lists all verbs; it needs no script and loads nothing."""
-    rows = "\n".join(_row(verb) for verb in VERBS.values())
+def page(names: Collection[str] | None = None) -> str:
+    """Return the page that lists all verbs, or those named; it needs no script and loads nothing."""
+    rows = "\n".join(_row(verb) for verb in _served(names))
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Oarlock: what can be asked</title>"
         f"<h1>What can be asked of Oarlock {oarlock.__version__}</h1>"
@@ -161,9 +165,9 @@ def _path_of_verb(path: str) -> str | None:
 
 def build(dispatcher: Dispatcher, names: Collection[str] | None = None) -> ASGIApp:
     """Build the application: verbs (all, or those named) go straight to the dispatcher, the rest to the pages."""
-    reference = _reference_pages()
+    reference = _reference_pages(names)
     portal = LazyPortal(dispatcher) if names is None and dispatcher.core.config.portal else reference
-    addresses = RouteTable(verb for verb in VERBS.values() if names is None or verb.name in names)
+    addresses = RouteTable(_served(names))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = _path_of_verb(scope["path"]) if scope["type"] == "http" else None
@@ -216,23 +220,23 @@ def _portal_class() -> Callable[[Dispatcher], ASGIApp]:
     return Portal
 
 
-def _reference_pages() -> ASGIApp:
-    """Build the pages that describe the API."""
+def _reference_pages(names: Collection[str] | None) -> ASGIApp:
+    """Build the pages that describe the API: all verbs, or those named."""
+
+    async def show_openapi(_request: Request) -> Response:
+        return Response(msgspec.json.encode(openapi(names)), media_type=JSON)
+
+    async def show_page(_request: Request) -> Response:
+        # Nothing on it may load or run anything.
+        headers = {"content-security-policy": "default-src 'none'"}
+        return Response(page(names), media_type="text/html", headers=headers)
+
     pages = Starlette(
-        routes=[Route(OPENAPI, _openapi), Route(PAGE, _page)],
+        routes=[Route(OPENAPI, show_openapi), Route(PAGE, show_page)],
         exception_handlers={HTTPException: _not_found},
     )
     pages.router.redirect_slashes = False
     return pages
-
-
-async def _openapi(_request: Request) -> Response:
-    return Response(msgspec.json.encode(openapi()), media_type=JSON)
-
-
-async def _page(_request: Request) -> Response:
-    # Nothing on it may load or run anything.
-    return Response(page(), media_type="text/html", headers={"content-security-policy": "default-src 'none'"})
 
 
 async def _not_found(request: Request, _problem: Exception | None) -> Response:

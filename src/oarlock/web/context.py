@@ -1,6 +1,7 @@
 """The context of one request: the caller, and how the handler of a verb reads and writes the database."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -9,10 +10,12 @@ from msgspec import Struct
 
 from oarlock.job.admission.payload import SubmissionPayload, without_keys
 from oarlock.model.errors import BadRequest, NotSignedIn, UnknownJob
+from oarlock.store.engine import past_jobs
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import job_pages, user_records
-from oarlock.store.queries.job_pages import JobSight
-from oarlock.store.queries.user_records import AuditEntry
+from oarlock.store.queries.job import job_pages
+from oarlock.store.queries.job.job_pages import JobSight
+from oarlock.store.queries.users import user_records
+from oarlock.store.queries.users.user_records import AuditEntry
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import Caller, UserAccount
 from oarlock.web.policy import AccessPolicy, Permission
@@ -97,6 +100,15 @@ class RequestContext:
         """Whose jobs the caller sees; None: everybody's."""
         return self.policy.sight(self.caller)
 
+    @property
+    def advised(self) -> JobSight | None:
+        """Whose curves, findings, sums and energy the caller sees, besides one's own; None: everybody's."""
+        return None if self.user.staff else JobSight(self.user.name, self.user.leads)
+
+    def only_own(self, project: str | None) -> bool:
+        """Return whether jobs of a project (None: of all) are left out of sums because the caller may not see them."""
+        return self.advised is not None and project not in self.user.leads
+
     def check_seen(self, tx: Tx, job_id: int) -> None:
         """Raise `UnknownJob` for a job that the caller does not see: as if it did not exist."""
         if job_id not in job_pages.seen(tx, self.sight, [job_id]):
@@ -119,6 +131,39 @@ class RequestContext:
     async def read(self, question: Callable[[Tx], T], key: Hashable = None) -> T:
         """Read from one snapshot of the database; `question` runs in another thread."""
         return await self.core.read(question, user=self.reader, key=key)
+
+    async def read_past(self, question: Callable[[Tx], T]) -> T:
+        """Read as `read` does; a job that is unknown to the database is looked for in the archives of purged jobs."""
+        try:
+            return await self.read(question)
+        except UnknownJob as unknown:
+            refused = unknown
+
+        def look() -> T:
+            for file in past_jobs.archives(self.core.state_dir):
+                with suppress(UnknownJob), past_jobs.open_archive(file) as tx:
+                    return question(tx)
+            raise refused
+
+        return await self.core.compute(look, user=self.reader)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether jobs were purged into archives."""
+        return bool(past_jobs.archives(self.core.state_dir))
+
+    async def look_up_past(self, question: Callable[[Tx], T]) -> list[T]:
+        """Read from every archive of purged jobs, the newest first."""
+        files = past_jobs.archives(self.core.state_dir)
+
+        def look() -> list[T]:
+            answers = []
+            for file in files:
+                with past_jobs.open_archive(file) as tx:
+                    answers.append(question(tx))
+            return answers
+
+        return await self.core.compute(look, user=self.reader) if files else []
 
     async def change(self, step: Callable[[Tx], T], kind: type[T]) -> T:
         """Run `step` in one transaction, once: a repeated request id returns the result of the first time.

@@ -9,8 +9,11 @@ from typing import Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.admission.private_key import ImportedKey
+from oarlock.job.check.finding import CheckFinding
+from oarlock.job.check.live import NodeAttempts
 from oarlock.job.explain import ReservationOutcome, StartEstimate
 from oarlock.job.monitoring import MonitoringStatus
+from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.job.run.effects import ActionResult
 from oarlock.measure.collect.questions import Question
 from oarlock.measure.live import LiveUsage
@@ -18,10 +21,11 @@ from oarlock.measure.posting.receive import AgentReceiver
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
+from oarlock.model.source import SourceHealth
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.files import StoredFile
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.job.files import StoredFile
+from oarlock.store.queries.job.new_jobs import NewJob
 from oarlock.web.identity import Caller, UserAccount
 
 
@@ -73,6 +77,10 @@ class CollectorInterface(Protocol):
 
     @property
     def figures(self) -> Mapping[str, float]: ...
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Samples by node that could be read, and that the collector did not take."""
+        ...
 
     async def ask(self, question: Question) -> bytes: ...
 
@@ -122,7 +130,14 @@ class ServerInterface(MeasuringInterface, Protocol):
     @property
     def hopeless(self) -> Mapping[int, str]: ...
     @property
+    def passes(self) -> Sequence[PassRecord]: ...
+    @property
     def keys(self) -> KeyStore: ...
+
+    @property
+    def source_health(self) -> Sequence[SourceHealth]:
+        """How the sources of other systems fare that this server reads."""
+        ...
 
     async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None: ...
     def wake_scheduler(self) -> None: ...
@@ -138,6 +153,8 @@ class ServerInterface(MeasuringInterface, Protocol):
     async def when(self, new: NewJob, *, user: str | None = None) -> StartEstimate: ...
     async def answered(self, job_id: int, *, seconds: float = 10) -> ReservationOutcome: ...
     async def measure(self, nodes: Sequence[str], change: Mapping[str, object]) -> None: ...
+    async def check_nodes_agree(self) -> tuple[Sequence[NodeAttempts], Sequence[CheckFinding]]: ...
+    async def read_output(self, node: str, path: str, *, user: str, uid: int | None) -> tuple[str, int, str]: ...
     async def end_unknown(self, number: int) -> None: ...
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]: ...
     async def store_file(

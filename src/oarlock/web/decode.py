@@ -1,7 +1,7 @@
 """Strict decoding of requests: a field that is unknown, missing or of another kind is refused by name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -26,6 +26,25 @@ class VerbRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request; unknown ones are refused. No verb has a field that names the caller."""
 
 
+class EmptyRequest(VerbRequest):
+    """A request without fields."""
+
+
+def interval(since: int | None, until: int | None, *, now: int, length: int) -> tuple[int, int]:
+    """Return the two ends of an interval, by default of the last `length` seconds; refuse one that ends too early."""
+    last = now if until is None else int(until)
+    first = last - length if since is None else int(since)
+    if last < first:
+        raise BadRequest(f"The end of the interval, {last}, is before its beginning, {first}.", hint="Swap the two.")
+    return first, last
+
+
+def check_groups(names: Sequence[str]) -> None:
+    """Refuse a grouping that names something twice."""
+    if len(set(names)) < len(names):
+        raise BadRequest(f"`by` names something twice: {','.join(names)}.", hint="Name each once.")
+
+
 A = TypeVar("A", bound=Struct)
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -39,7 +58,7 @@ def body(content: bytes, kind: type[A]) -> A:
     try:
         read: A = _decoder(kind).decode(content or b"{}")
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise _refused(problem, kind) from None
+        raise _refused(problem, kind, content) from None
     return read
 
 
@@ -69,7 +88,7 @@ def fields(values: Mapping[str, Any], kind: type[A]) -> A:
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as problem:
-        raise _refused(problem, kind) from None
+        raise _refused(problem, kind, values) from None
 
 
 @cache
@@ -83,13 +102,13 @@ def _lists(kind: type[Struct]) -> frozenset[str]:
     return frozenset(field.name for field in msgspec.structs.fields(kind) if "list[" in str(field.type))
 
 
-def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
+def _refused(problem: Exception, kind: type[Struct], given: bytes | Mapping[str, Any]) -> OarlockError:
     names = {field.encode_name: None for field in msgspec.structs.fields(kind)}
     if unknown := _UNKNOWN.fullmatch(str(problem)):
         name = unknown[1]
         return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], names))
     if isinstance(problem, msgspec.ValidationError):
-        return _misfit(_printable(str(problem)), kind)
+        return _misfit(_printable(str(problem)), kind, given)
     return BadRequest("The request is not the JSON that was expected.", hint=_fields(names))
 
 
@@ -101,7 +120,7 @@ _KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool":
 _BOUNDS = {"<=": " of at most ", ">=": " of at least "}
 
 
-def _misfit(problem: str, kind: type[Struct]) -> BadField:
+def _misfit(problem: str, kind: type[Struct], given: bytes | Mapping[str, Any]) -> BadField:
     """Return a refusal that says in words what is wrong with a value; people read it at a terminal, too."""
     match = _MISFIT.fullmatch(problem)
     if match is not None and match[1] in _KINDS:
@@ -114,10 +133,16 @@ def _misfit(problem: str, kind: type[Struct]) -> BadField:
     if (wrong := _NOT_ONE_OF.fullmatch(problem)) and choices:
         return BadField(f"`{name}` cannot be `{wrong[1]}`.", hint=f"It is one of {', '.join(choices)}.")
     if "matching regex" in problem and description:
-        return BadField(f"`{name}` must have {description}.")
+        return BadField(f"{_value(given, name)} cannot be the `{name}`.", hint=f"It must have {description}.")
     if kinds := [_KINDS[word] for word in re.findall(r"\w+", problem.partition(",")[0]) if word in _KINDS]:
         return BadField(f"`{name}` must be {' or '.join(kinds)}.")
     return BadField(f"`{name}` is not understood." if name else "The request is not understood.")
+
+
+def _value(given: bytes | Mapping[str, Any], name: str) -> str:
+    """Return the text of a field, as it may be shown to people."""
+    values = msgspec.json.decode(given) if isinstance(given, bytes) else given  # it was read once: that cannot fail
+    return f"`{short(str(values[name]))}`" if name in values else "What was given"
 
 
 def _bounded(kind: str, counted: str | None, sign: str | None, number: str | None, name: str) -> str:

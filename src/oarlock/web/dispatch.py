@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from oarlock.lang.limits import short
-from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
+from oarlock.model.errors import BadRequest, Forbidden, NotSignedIn, OarlockError, Stopping, TooLong
 from oarlock.node.wire.stream import KEY_SCHEME
-from oarlock.store.queries import browser_sessions, user_records
-from oarlock.store.queries.user_records import AuditEntry, StoredToken
+from oarlock.store.queries.users import browser_sessions, user_records
+from oarlock.store.queries.users.user_records import AuditEntry, StoredToken
 from oarlock.web import decode, refusals
 from oarlock.web.concurrency import FairQueue
 from oarlock.web.context import DeferredResponse, FileDownload, RequestContext, entry
@@ -32,9 +32,12 @@ from oarlock.web.identity import (
     UserAccount,
     token_hash,
 )
+from oarlock.web.login_hosts import LoginHostIdentity, ProvenUser, RelayedUser
+from oarlock.web.oidc import OidcClient
+from oarlock.web.passwords import PasswordDoor
 from oarlock.web.policy import AccessPolicy, Permission, RequiredRole
-from oarlock.web.registry import JSON, Verb
-from oarlock.web.sign_in import is_from_elsewhere, session_secret
+from oarlock.web.registry import JSON, PREFIX, Verb
+from oarlock.web.sign_in import is_from_elsewhere, is_proxied, proxied_user, session_secret
 from oarlock.web.submission_service import SubmissionService
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ _BODY_SECONDS = 30.0
 _PIECE = 1 << 18  # bytes of a file that are read and sent at once
 _LEAST_UPLOAD = 2**18  # bytes of a file that come in that time
 _LONGEST_REQUEST_ID = 64
+_LONGEST_NAME = 256
 _LONGEST_TAGGED = 1 << 20  # bytes; what is longer is not compared
 ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
 """To do something in the name of somebody else."""
@@ -69,26 +73,41 @@ ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
 class Dispatcher:
     """Dispatches requests of one server. Pages call `ask`, HTTP calls `answer`; both check permissions with `can`."""
 
-    def __init__(self, core: ServerInterface, policy: AccessPolicy, submissions: SubmissionService) -> None:
-        self.core, self.policy, self.submissions = core, policy, submissions
+    def __init__(
+        self,
+        core: ServerInterface,
+        policy: AccessPolicy,
+        submissions: SubmissionService,
+        passwords: PasswordDoor | None = None,
+    ) -> None:
+        self.core, self.policy, self.submissions, self.passwords = core, policy, submissions, passwords
+        self.oidc: OidcClient | None = None  # made when somebody signs in by it
         self.accounts = AccountDirectory()
         self._slots = FairQueue(SLOTS, MOST_OF_ONE, alone=MOST_ALONE, rate=MOST_A_SECOND, burst=MOST_IN_A_BURST)
         self._admin_slots = FairQueue(ADMIN_SLOTS)
         self._large = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
         self._uploads = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
+        self._login_hosts = LoginHostIdentity(core.config)
         self._node_tokens: dict[str, tuple[StoredToken, int]] = {}
         self._scoped_slots = FairQueue(SCOPED_SLOTS, 1)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)
 
-    async def identify(self, peer: SocketPeer | None, authorization: str | None) -> Caller | None:
-        """Identify the caller: by the kernel on the socket, else by a token; None if there is neither."""
+    async def identify(self, peer: SocketPeer | None, authorization: str | None, request: str = "") -> Caller | None:
+        """Identify the caller: by the kernel on the socket, a login host, or a token; None if there is none of these.
+
+        `request` is its method and address, which a credential of munge is made for.
+        """
         if peer is not None:
             account = await self._account(peer.uid)
             return None if account is None else self.policy.caller(account, CallerChannel.SOCKET)
         if authorization is None:
             return None
-        now = int(self.core.clock.now())
-        token = await self._valid_token(_token_hash(authorization), now)
+        if (relayed := await self._login_hosts.relayed(authorization, self._token_of)) is not None:
+            await self._check_relay(relayed)
+            return await self._elsewhere(relayed.user, CallerChannel.RELAY)
+        if (proven := await self._login_hosts.by_munge(authorization, request)) is not None:
+            return await self._elsewhere(proven, CallerChannel.MUNGE)
+        token = await self._token_of(_token_hash(authorization))
         account = None if token is None else await self._account(token.user)
         if token is None or account is None:
             raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
@@ -102,6 +121,35 @@ class Dispatcher:
             account, CallerChannel.TOKEN, scope=TokenScope.parse(token.scope), token=token.token_hash
         )
 
+    async def _token_of(self, own_hash: str) -> StoredToken | None:
+        return await self._valid_token(own_hash, int(self.core.clock.now()))
+
+    async def _check_relay(self, relayed: RelayedUser) -> None:
+        """Refuse the key of a relay once who made it is no longer an administrator."""
+        maker = await self._account(relayed.key.user)
+        is_same = maker is not None and maker.is_number(relayed.key.uid)
+        if maker is None or not is_same or maker.name not in self.policy.admins:
+            raise NotSignedIn(
+                f"The key of the relay of {relayed.user.host} was made by {relayed.key.user}, who is no longer an "
+                "administrator.",
+                hint="An administrator makes another: `oarlock token add --relay HOST`.",
+            )
+
+    async def _elsewhere(self, proven: ProvenUser, channel: CallerChannel) -> Caller:
+        """Return the caller for a user of a login host."""
+        account = await self._account(proven.uid)
+        if account is None:
+            raise NotSignedIn(
+                f"The server knows no user with the number {proven.uid}, as whom you are known on the login host.",
+                hint="Users need the same number there and here; `oarlock doctor` compares them.",
+            )
+        return self.policy.caller(account, channel, host=proven.host)
+
+    def close(self) -> None:
+        """Stop the threads that look accounts and credentials up."""
+        self.accounts.close()
+        self._login_hosts.close()
+
     async def identify_browser(self, secret: str | None) -> Caller | None:
         """Identify the caller by the cookie of its session; None if there is none, or it is over."""
         if secret is None:
@@ -112,6 +160,24 @@ class Dispatcher:
         if session is None or account is None or not account.is_number(session.uid):
             return None
         return self.policy.caller(account, CallerChannel.BROWSER)
+
+    async def identify_visitor(self, request: Request) -> Caller | None:
+        """Identify the caller by the cookie; behind a proxy that names users, only if the cookie is that user's."""
+        caller = await self.identify_browser(session_secret(self.core.config, request.cookies))
+        if caller is not None and is_proxied(request) and caller.name != proxied_user(request, self.core.config):
+            return None
+        return caller
+
+    async def account_of(self, name: str) -> UserAccount | None:
+        """Return the account of a name that was stored; None if there is none any more."""
+        return await self._account(name)
+
+    async def account(self, name: str) -> UserAccount:
+        """Return the account of somebody who was signed in elsewhere; `Forbidden` if there is none here."""
+        account = await self._account(name) if 0 < len(name) <= _LONGEST_NAME else None
+        if account is None:
+            raise Forbidden(f"You are signed in as `{short(name)}`, and there is no such account here.")
+        return account
 
     async def _valid_token(self, own_hash: str, now: int) -> StoredToken | None:
         """Return a token that is valid now. Those of nodes, which come by hundreds, are kept for a minute."""
@@ -227,11 +293,11 @@ class Dispatcher:
     async def _identify(self, verb: Verb, request: Request) -> Caller | None:
         peer, authorization = request.scope["state"].get("peer"), request.headers.get("authorization")
         if peer is not None or authorization is not None or verb.changes or verb.upgrades:
-            return await self.identify(peer, authorization)
+            return await self.identify(peer, authorization, _request_line(request))
         # A browser that is signed in may read; what changes something comes as a form of a page.
         if is_from_elsewhere(request.headers):
             return None
-        return await self.identify_browser(session_secret(self.core.config, request.cookies))
+        return await self.identify_visitor(request)
 
     async def _decode_and_ask(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
         caller: Caller | None = None
@@ -287,6 +353,11 @@ class Dispatcher:
 
     def _permit(self, caller: Caller | None, verb: Verb, behalf: UserAccount | None) -> None:
         """Raise a refusal unless the caller may use the verb; on behalf of a user, unless that user may."""
+        if self.policy.read_only and not _only_reads(verb):
+            raise Forbidden(
+                "This portal shows a cluster that another resource manager runs, and changes nothing there.",
+                hint="Use the commands of that cluster.",
+            )
         refused = self.policy.can(caller, verb) if behalf is None else self.policy.can(caller, ON_BEHALF)
         if behalf is not None and verb.role is RequiredRole.SUBMITTERS:
             refused = refused or self.policy.runs_jobs(behalf)
@@ -298,6 +369,22 @@ class Dispatcher:
             return await self.accounts.find(key)
         except TimeoutError:
             raise NotSignedIn("The system does not say who you are: its list of users does not answer.") from None
+
+
+_OF_PORTAL = ("browser.", "tokens.", "scripts.", "shares.", "views.", "notices.", "waste.")
+"""Verbs that change what belongs to a portal itself: who is signed in, and how."""
+
+
+def _only_reads(verb: Verb) -> bool:
+    """Return whether a verb leaves the cluster as it is."""
+    return (verb.method == "GET" and not verb.upgrades) or verb.name.startswith(_OF_PORTAL)
+
+
+def _request_line(request: Request) -> str:
+    """Return method and address of a request, from the prefix of verbs on: a proxy may have put more before it."""
+    path = request.scope.get("raw_path", b"").decode("latin-1")
+    query = request.scope["query_string"].decode("latin-1")
+    return f"{request.method} {path[max(path.find(PREFIX), 0) :]}" + (f"?{query}" if query else "")
 
 
 def _tagged(verb: Verb, request: Request, content: bytes) -> Response:

@@ -25,6 +25,8 @@ class CallerChannel(StrEnum):
     SOCKET = "socket"  # the kernel says who it is
     TOKEN = "token"  # noqa: S105  (the name of a channel)
     BROWSER = "browser"  # the cookie of a session
+    RELAY = "relay"  # the relay of a login host, which had it from the kernel there
+    MUNGE = "munge"  # a credential of munge
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,49 +52,68 @@ class UserAccount:
 
 
 _SCRIPTS = "/scripts"
+_RELAY = "/relay/"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenScope:
-    """The one thing that a token is good for: a node, or the scripts of jobs. `cluster`: of which, if not of ours."""
+    """The one thing that a token is good for: a node, the relay of a login host, or the scripts of jobs.
+
+    `cluster`: of which, if not of ours.
+    """
 
     node: str = ""
     cluster: str = ""
+    relay: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "TokenScope | None":
         """Read what is stored with a token; None for one that is as good as its user."""
+        if text.startswith(_RELAY):
+            return cls(relay=text.removeprefix(_RELAY))
         thing, _, cluster = text.partition("@")
         return cls("" if thing == _SCRIPTS else thing, cluster) if text else None
 
     def __str__(self) -> str:
+        if self.relay:
+            return _RELAY + self.relay
         return (self.node or _SCRIPTS) + (f"@{self.cluster}" if self.cluster else "")
 
     @property
     def words(self) -> str:
         """What it is good for, in words."""
+        if self.relay:
+            return f"the relay of {self.relay}"
         what = f"the node {self.node}" if self.node else "scripts of jobs"
         return what + (f" of the cluster {self.cluster}" if self.cluster else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An identified caller, and whether it is an administrator.
+    """An identified caller, and whether it is an administrator, of the support staff, or leads projects.
 
     `scope`: it showed a token that is good for that and nothing else; the account is that of the administrator who
-    made it. `token`: the hash of its token.
+    made it. `token`: the hash of its token. `host`: the login host where it asks, if that is proven.
     """
 
     account: UserAccount
     channel: CallerChannel
     admin: bool = False
+    support: bool = False
+    leads: tuple[str, ...] = ()
     scope: "TokenScope | None" = None
     token: str = ""
+    host: str = ""
 
     @property
     def name(self) -> str:
         """The user's name."""
         return self.account.name
+
+    @property
+    def staff(self) -> bool:
+        """Whether the totals, curves and findings of all jobs are shown to it."""
+        return self.admin or self.support
 
     def owner_shown(self, user: str, uid: int | None) -> str:
         """Return whose something is, for a refusal: an earlier account of the caller's own name is another one."""
@@ -151,6 +172,12 @@ def _account_of(key: int | str) -> UserAccount | None:
         return None
     groups = (_group_name(gid) for gid in os.getgrouplist(user.pw_name, user.pw_gid))
     return UserAccount(user.pw_name, user.pw_uid, tuple(dict.fromkeys(name for name in groups if name)))
+
+
+def groups_of(name: str) -> tuple[str, ...]:
+    """Return the groups of a user; none for an unknown one. May hang where the directory service does."""
+    account = _account_of(name)
+    return () if account is None else account.groups
 
 
 def _group_name(gid: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError, SyntaxRefused
 from oarlock.model.submission_errors import ParameterFileNeeded, StageInNeeded
-from oarlock.store.queries.user_records import AuditEntry
+from oarlock.store.queries.users.user_records import AuditEntry
 from oarlock.web.registry import Verb
 
 log = logging.getLogger(__name__)

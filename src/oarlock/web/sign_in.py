@@ -2,22 +2,27 @@
 
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from oarlock.config import Config
 from oarlock.model.errors import Forbidden, NotSignedIn
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import browser_sessions
-from oarlock.store.queries.browser_sessions import BrowserSession
+from oarlock.store.queries.users import browser_sessions
+from oarlock.store.queries.users.browser_sessions import SESSION, BrowserSession
 from oarlock.web.core import ServerInterface
-from oarlock.web.identity import new_token, token_hash
+from oarlock.web.identity import UserAccount, new_token, token_hash
+
+log = logging.getLogger(__name__)
 
 SESSION_SECONDS = 7 * 86_400
 """After so long somebody has to sign in again."""
 
+OIDC_COOKIE = "oarlock-oidc"
 _LONGEST_AGENT = 200
 _LONGEST_COOKIE = 100
 _TRUSTED_SITES = frozenset({"same-origin", "none"})
@@ -40,10 +45,33 @@ def set_cookie(config: Config, secret: str, *, seconds: int = SESSION_SECONDS) -
     return f"{cookie_name(config)}={secret}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}"
 
 
+def oidc_cookie(config: Config, value: str, *, seconds: int) -> str:
+    """Return the header that sets what belongs to a sign-in at a provider; without a value it is deleted."""
+    secure = "; Secure" if is_encrypted(config) else ""
+    name, age = oidc_cookie_name(config), seconds if value else 0
+    return f"{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}"
+
+
+def oidc_cookie_name(config: Config) -> str:
+    """Return the name of that cookie."""
+    return f"__Host-{OIDC_COOKIE}" if is_encrypted(config) else OIDC_COOKIE
+
+
 def session_secret(config: Config, cookies: Mapping[str, str]) -> str | None:
     """Return the secret of the session that a browser shows; None if it shows none."""
     secret = cookies.get(cookie_name(config), "")
     return secret if 0 < len(secret) <= _LONGEST_COOKIE else None
+
+
+def is_proxied(request: Request) -> bool:
+    """Return whether a request came on the socket of the proxy that signs people in."""
+    return bool(request.scope["state"].get("proxied"))
+
+
+def proxied_user(request: Request, config: Config) -> str:
+    """Return the user whom the proxy names; empty where it names nobody, or the header stands there twice."""
+    names = request.headers.getlist(config.portal_user_header) if config.portal_user_header else []
+    return names[0] if len(names) == 1 and is_proxied(request) else ""
 
 
 def is_from_elsewhere(headers: Headers) -> bool:
@@ -84,10 +112,23 @@ async def sign_in(core: ServerInterface, link: str, *, agent: str) -> str:
             until=now + SESSION_SECONDS,
         )
 
-    if await core.write(step) is None:
+    session = await core.write(step)
+    if session is None:
         raise NotSignedIn(
             "That link was used already, or is older than a minute.", hint="`oarlock login` prints another."
         )
+    log.info("signed in", extra={"user": session.user, "how": "link"})
+    return secret
+
+
+async def begin_session(core: ServerInterface, account: UserAccount, *, agent: str, how: str) -> str:
+    """Begin a session for somebody who was signed in otherwise; return its secret."""
+    secret, now = new_token(), int(core.clock.now())
+    session = BrowserSession(
+        token_hash(secret), account.name, account.uid, SESSION, now, now + SESSION_SECONDS, _printable(agent)
+    )
+    await core.write(lambda tx: browser_sessions.add(tx, session))
+    log.info("signed in", extra={"user": account.name, "how": how})
     return secret
 
 

@@ -21,9 +21,9 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.submission import Submission
 from oarlock.model.submission_errors import BadJobKey, CountsChanged, RuleFailed
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import new_jobs
-from oarlock.store.queries.job_keys import JobKey
-from oarlock.store.queries.new_jobs import NewJob
+from oarlock.store.queries.job import new_jobs
+from oarlock.store.queries.job.job_keys import JobKey
+from oarlock.store.queries.job.new_jobs import NewJob
 from oarlock.web.concurrency import Batcher, KeyedLocks
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import UserAccount
@@ -83,21 +83,26 @@ class SubmissionService:
     def _config(self) -> Config:
         return self._core.config
 
-    async def take(self, body: SubmissionPayload, account: UserAccount, *, request_id: str) -> AcceptedSubmission:
-        """Store the jobs of a submission; a repeated request id returns the same jobs."""
+    async def take(
+        self, body: SubmissionPayload, account: UserAccount, *, request_id: str, login_host: str = ""
+    ) -> AcceptedSubmission:
+        """Store the jobs of a submission; a repeated request id returns the same jobs.
+
+        `login_host`: where it was made, if that is proven.
+        """
         try:
-            return await self._admit_and_store(body, account, request_id)
+            return await self._admit_and_store(body, account, request_id, login_host)
         except CountsChanged:
             # A slow rule looked at counts that changed meanwhile: from now on one submission of this user at a time.
             async with self._one_by_one.of(account.name):
-                return await self._admit_and_store(body, account, request_id, tries=_TRIES)
+                return await self._admit_and_store(body, account, request_id, login_host, tries=_TRIES)
 
     async def _admit_and_store(
-        self, body: SubmissionPayload, account: UserAccount, request_id: str, *, tries: int = 1
+        self, body: SubmissionPayload, account: UserAccount, request_id: str, login_host: str, *, tries: int = 1
     ) -> AcceptedSubmission:
         try:
             key = await self._imported(body, account)
-            admission = await self._admitted(body, account, self._now)
+            admission = await self._admitted(body, account, self._now, login_host)
         except OarlockError:
             # Rules count the jobs that the same request has made already, and may not want more of them.
             done = await self._core.read(lambda tx: submit.earlier_result(tx, user=account.name, request_id=request_id))
@@ -112,7 +117,7 @@ class SubmissionService:
         except CountsChanged:
             if tries <= 1:
                 raise
-        return await self._admit_and_store(body, account, request_id, tries=tries - 1)
+        return await self._admit_and_store(body, account, request_id, login_host, tries=tries - 1)
 
     async def _imported(self, body: SubmissionPayload, account: UserAccount) -> ImportedKey | None:
         """Parse the key that was brought, in a thread: the first one loads a library."""
@@ -144,7 +149,7 @@ class SubmissionService:
 
         return await self._core.read(describe, user=account.name), admitted.messages
 
-    async def _read(self, body: SubmissionPayload, account: UserAccount, now: int) -> Submission:
+    async def _read(self, body: SubmissionPayload, account: UserAccount, now: int, login_host: str) -> Submission:
         """Parse a submission; with `resubmit`, read back the job that is submitted again."""
         number = body.resubmit
         if number is not None:
@@ -152,18 +157,21 @@ class SubmissionService:
                 lambda tx: submit.resubmission(tx, number, user=account.name, uid=account.uid, groups=account.groups)
             )
             warnings.refuse_beside_resubmit(body)
-            return replace(again, submitted_from=body.submitted_from or again.submitted_from)
+            return replace(again, submitted_from=body.submitted_from or again.submitted_from, login_host=login_host)
 
         def read() -> Submission:
-            return submit.read(
+            submission = submit.read(
                 body, user=account.name, uid=account.uid, groups=account.groups, config=self._config, now=now
             )
+            return replace(submission, login_host=login_host) if login_host else submission
 
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
-    async def _admitted(self, body: SubmissionPayload, account: UserAccount, now: int) -> submit.AdmittedSubmission:
+    async def _admitted(
+        self, body: SubmissionPayload, account: UserAccount, now: int, login_host: str = ""
+    ) -> submit.AdmittedSubmission:
         """Apply the admission rules to a submission; the failure of a broken rule is recorded for the administrator."""
-        submission = await self._read(body, account, now)
+        submission = await self._read(body, account, now, login_host)
         inputs = await self._inputs_of(submission)
         book, context = inputs.book, inputs.context
         try:

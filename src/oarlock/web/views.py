@@ -11,8 +11,9 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Job, JobState, filled
 from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, events, jobs, listing, properties, resources, shapes
-from oarlock.store.queries.listing import JobFilter, JobRow
+from oarlock.store.queries.cluster import events, properties, resources
+from oarlock.store.queries.job import attempts, jobs, listing, shapes
+from oarlock.store.queries.job.listing import JobFilter, JobRow
 from oarlock.web.identity import Caller
 
 _PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
@@ -23,7 +24,7 @@ MOST_LISTED = 100_000
 
 
 class JobLine(Struct, frozen=True):
-    """A job as lists show it. The fields stand in the order of `store.queries.listing.JobRow`."""
+    """A job as lists show it. The fields stand in the order of `store.queries.job.listing.JobRow`."""
 
     id: int = field(name="Job_Id")
     state: str
@@ -142,6 +143,7 @@ def each_whole_job(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopel
     addresses = listing.addresses(tx, {resource for held in assigned.values() for resource in held})
     uids = {} if caller.admin else jobs.uids(tx, ids)
     own = {line.id for line in lines.values() if caller.admin or caller.owns(line.user, uids.get(line.id))}
+    readable = lines.keys() if caller.staff else own
     noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
     reserved = listing.planned_resources(tx, jobs.not_begun_reservations(tx, ids))
     for job in jobs.iterate(tx, ids):
@@ -149,6 +151,7 @@ def each_whole_job(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopel
             job,
             lines[job.id],
             own=job.id in own,
+            readable=job.id in readable,
             wanted=requests.show_wanted(wanted[job.id]) if job.id in wanted else "",
             after=after.get(job.id, []),
             held=assigned.get(job.id, []),
@@ -196,6 +199,7 @@ def _job_view(
     line: JobRow,
     *,
     own: bool,
+    readable: bool,
     wanted: str,
     after: list[int],
     held: list[int],
@@ -216,7 +220,7 @@ def _job_view(
         job_user=job.user,
         state=job.state,
         queue=job.queue,
-        command=job.command if own else None,
+        command=job.command if readable else None,
         directory=job.directory,
         stdout_file=filled(job.stdout, job),
         stderr_file=filled(job.stderr, job),

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from oarlock.cli.oarlock import main
-from oarlock.measure.collect import hdf5, thinning
 from oarlock.measure.collect.archive_import import ImportRefused, import_file
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob, DamagedArchive
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files import hdf5, thinning
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, DamagedArchive
+from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.retention import check
 from oarlock.measure.collect.series import SeriesRange, read_job
 from oarlock.node.measure.wire import encode_sample

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.rowlog import RowLog, read_end, read_log
+from oarlock.measure.collect.files.rowlog import RowLog, read_end, read_log
 from oarlock.measure.live import LiveUsage
 from oarlock.node.measure.wire import (
     MAGIC,
@@ -17,8 +17,8 @@ from oarlock.node.measure.wire import (
     SampleEncoder,
     UnreadableSample,
     encode_sample,
-    encode_version_1,
 )
+from tests.old_samples import encode_version_1
 
 BOOT = "0d5a6a4e7a434d6d9d536f9a2a3a9a11"
 GOOD = {"cpus": 1.0, "memory_anonymous_bytes": 5.0}

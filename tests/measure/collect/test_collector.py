@@ -5,17 +5,22 @@ import os
 import random
 import signal
 import struct
+import sys
+import tracemalloc
 from pathlib import Path
 
 import h5py
 import pandas as pd
 import pytest
 
-from oarlock.measure.collect import hdf5
+from oarlock.measure.collect import series
 from oarlock.measure.collect.collector import LEAST_SAMPLES, Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob, DamagedArchive
-from oarlock.measure.collect.rowlog import read_log
-from oarlock.measure.collect.series import tracks_of
+from oarlock.measure.collect.files import hdf5, rowlog
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, DamagedArchive
+from oarlock.measure.collect.files.rowlog import RowLog, read_log
+from oarlock.measure.collect.questions import CSV, JobFile, answer
+from oarlock.measure.collect.series import SeriesRange, read_job, tracks_of
+from oarlock.model.errors import BadRequest
 from oarlock.node.measure.wire import SampleEncoder, encode_sample
 
 ADA = ArchivedJob(41302, "ada", "physics", "run", "oarsub -l nodes=2", ("n1", "n2"), 1, "Terminated", 100, 400)
@@ -80,6 +85,23 @@ def test_a_short_job_gets_no_file(collector):
     fed(collector, count=LEAST_SAMPLES - 1)
     assert archive(collector, ADA) == [41302]
     assert (collector.places.logged_jobs(), list(collector.places.archived_jobs())) == (set(), [])
+
+
+def test_without_h5py_logs_stay_curves_work_and_downloads_are_csv(collector, monkeypatch):
+    places, file = collector.places, JobFile(41302)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "h5py", None)
+        fed(collector)
+        archive(collector, ADA)
+        assert (places.logged_jobs(), places.kept(41302)) == ({41302}, None)
+        curves = read_job(places, 41302, SeriesRange(["cpu_seconds_total"]))
+        view = json.loads(answer(collector, file, lambda _: {}))
+        assert (view["form"], len(Path(view["path"]).read_text().splitlines())) == (CSV, 61)
+    later = Collector(places.root)
+    later.start()
+    archive(later, ADA)
+    assert (places.logged_jobs(), places.kept(41302)) == (set(), places.archived(41302))
+    assert read_job(places, 41302, SeriesRange(["cpu_seconds_total"])).series == curves.series
 
 
 def test_a_job_that_the_database_lacks_is_kept_without_an_owner(collector):
@@ -149,7 +171,7 @@ def test_samples_that_come_after_the_file_was_made_are_left_out(collector):
     fed(collector)
     archive(collector, ADA)
     fed(collector, begin=90, count=1, nodes=["n1"])
-    assert (collector.counts["late"], collector.places.logged_jobs()) == (1, set())
+    assert (collector.refused, collector.places.logged_jobs()) == ({"n1": 1}, set())
 
 
 def test_a_job_with_very_many_columns_has_several_tables(collector):
@@ -162,6 +184,40 @@ def test_a_job_with_very_many_columns_has_several_tables(collector):
     assert {track.series: track.mean[0] for track in tracks} == many
     with h5py.File(path) as file:
         assert len(file["job_41302"]) > 3
+
+
+def test_the_file_of_a_log_is_made_with_little_of_it_in_memory(collector, monkeypatch):
+    monkeypatch.setattr(hdf5, "_BATCH_VALUES", 1 << 14)
+    monkeypatch.setattr(hdf5, "_CHUNK", 64)
+    monkeypatch.setattr(rowlog, "_PIECE", 1 << 18)
+    names, places = tuple(f'threads{{executable="{n}"}}' for n in range(500)), collector.places
+    log = RowLog(places.log(7))
+    for row in range(2000):
+        log.row(1000 * (2000 - row), f"n{row % 3}", names, struct.pack("<500d", *range(row, row + 500)))
+    log.write()
+    log.close()
+    tracemalloc.start()
+    hdf5.write_job(places.archived(7), places.temporary, ArchivedJob(7), rowlog.survey_log(places.log(7)))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < places.log(7).stat().st_size / 3
+    tables = [hdf5.read_tracks(places.archived(7), name.__eq__, 0, 1 << 62) for name in (names[0], names[-1])]
+    assert [(track.node, len(track.times)) for track in tables[0]] == [("n0", 667), ("n1", 667), ("n2", 666)]
+    for first, last in zip(*tables, strict=True):
+        assert list(first.times) == sorted(first.times)
+        assert [value - 499 for value in last.mean] == first.mean == [2000 - at / 1000 for at in first.times]
+
+
+def test_more_values_than_can_be_read_at_once_are_refused(collector, monkeypatch):
+    monkeypatch.setattr(series, "MOST_READ", 100)
+    fed(collector)
+    wanted = SeriesRange(["cpu_seconds_total", "memory_anonymous_bytes"])
+    for _ in range(2):
+        with pytest.raises(BadRequest, match="more than 100 values; so many are not read at once"):
+            read_job(collector.places, 41302, wanted)
+        part = read_job(collector.places, 41302, wanted._replace(since=1010.0, until=1020.0))
+        assert [len(curve.points) for curve in part.series] == [10, 10, 11, 11]
+        archive(collector, ADA)
 
 
 def test_a_damaged_file_is_named(collector):

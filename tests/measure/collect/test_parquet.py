@@ -11,16 +11,16 @@ from sqlalchemy import update
 
 from oarlock.cli.oarlock import main
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.parquet import parse_month
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.parquet import parse_month
 from oarlock.measure.collect.retention import Retention, RetentionPolicy
 from oarlock.model.errors import BadRequest
 from oarlock.model.job import JobState
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import summaries
-from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage.summaries import Summary
 from oarlock.store.tables import jobs
 from tests.store.cluster import add_job
 

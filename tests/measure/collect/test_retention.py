@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.cli.oarlock import main
-from oarlock.measure.collect import hdf5, retention, thinning
+from oarlock.measure.collect import retention
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files import hdf5, thinning
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import RowLog, read_log
 from oarlock.measure.collect.retention import Retention, RetentionPolicy
-from oarlock.measure.collect.rowlog import RowLog, read_log
 from oarlock.measure.collect.series import SeriesRange, read_job, read_node
 from oarlock.node.measure.wire import encode_sample
 
@@ -199,9 +200,11 @@ def test_a_step_does_a_little_and_goes_on_the_next_time(places):
     st.lists(
         st.tuples(st.integers(0, 1500), st.sampled_from(["n1", "n2"]), st.floats(-1e6, 1e6) | st.just(float("nan"))),
         min_size=1, max_size=40, unique_by=lambda row: row[:2],
-    )
+    ),
+    st.sampled_from([1, 9, 1 << 20]),
 )  # fmt: skip
-def test_thinning_keeps_least_mean_and_most_of_each_stretch(rows):
+def test_thinning_keeps_least_mean_and_most_of_each_stretch(rows, batch):
+    """However many values of the file are in memory at once."""
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"oarlock-thin-{os.getpid()}-{time.monotonic_ns()}"
     places = SamplePlaces(folder)
     places.prepare()
@@ -212,7 +215,9 @@ def test_thinning_keeps_least_mean_and_most_of_each_stretch(rows):
     log.close()
     path = places.archived(1)
     hdf5.write_job(path, places.temporary, ArchivedJob(1), read_log((folder / "log").read_bytes()))
-    thinning.thin(path, path, places.temporary)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(thinning, "_BATCH_VALUES", batch)
+        thinning.thin(path, path, places.temporary)
     expected = {}
     for second, node, value in rows:
         if value == value:

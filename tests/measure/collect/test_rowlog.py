@@ -5,6 +5,7 @@ import random
 import resource
 import signal
 import struct
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,7 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.measure.collect.rowlog import LogContent, LogNote, RowLog, cut_torn_end, read_log, recent_instants
+from oarlock.measure.collect.files import rowlog
+from oarlock.measure.collect.files.rowlog import (
+    LogContent,
+    LogNote,
+    RowLog,
+    cut_torn_end,
+    read_log,
+    read_log_file,
+    recent_instants,
+    survey_log,
+)
 
 A, B = ("cpu_seconds_total", "cpus"), ("cpus",)
 ROWS = st.lists(
@@ -142,3 +153,30 @@ def test_bytes_that_are_no_log_are_read_without_harm():
         data = head.pack(b"\xa9R", kind, dice.randrange(3), dice.randrange(3), count, 1, 0) + dice.randbytes(24)
         assert read_log(data).length == 0
         assert read_log(data, verify=False).length <= len(data)
+
+
+@given(ROWS, st.integers(1, 300), st.binary(max_size=9))
+def test_a_file_read_in_pieces_of_any_size_says_what_its_bytes_say(rows, size, noise):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        path = Path(folder, "log")
+        path.touch()
+        written(path, rows)
+        data = path.read_bytes() + noise
+        path.write_bytes(data)
+        patched.setattr(rowlog, "_PIECE", size)
+        whole, pieces, surveyed = read_log(data), read_log_file(path), survey_log(path)
+    assert pieces == whole
+    assert (surveyed.length, surveyed.rows) == (whole.length, len(rows))
+    for names, group in surveyed.groups.items():
+        width = 8 * len(names)
+        assert b"".join(data[place : place + width] for place in group.places) == whole.groups[names].packed
+
+
+@given(ROWS, st.integers(0, 2**41), st.integers(0, 2**41))
+def test_rows_outside_of_the_wanted_time_are_left_out(rows, since, until):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "log")
+        path.touch()
+        written(path, rows)
+        content = read_log_file(path, inside=(since, until))
+    assert rows_of(content) == [row for row in expected(rows) if since <= row[0] <= until]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob, Track
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, Track
 from oarlock.measure.collect.series import NoSamples, SeriesRange, draw, read_job, read_node
 from oarlock.model.errors import BadRequest
 from oarlock.node.measure.wire import encode_sample

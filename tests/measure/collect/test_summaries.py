@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.measure.collect.accumulate import DAY, NodeAccumulator
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.row_values import RowValues
+from oarlock.measure.collect.sums.accumulate import DAY, NodeAccumulator
+from oarlock.measure.collect.sums.row_values import RowValues
 from oarlock.model.summary import DayUsage, GpuMeasured, MeasuredJob, NodeMeasured
 from oarlock.node.measure.wire import encode_sample
 from tests.measure.collect.test_collector import ADA, archive, ended

@@ -7,16 +7,16 @@ import tables
 
 from oarlock.cli.oarlock import main
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.colmet.export import export_jobs
 from oarlock.measure.colmet.translate import ColmetTranslator, decode
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.opening import open_database
-from oarlock.store.queries import agent_jobs
-from oarlock.store.queries.agent_jobs import DescribedJob
+from oarlock.store.queries.job import agent_jobs
+from oarlock.store.queries.job.agent_jobs import DescribedJob
 from tests.measure.colmet import recorded
 
 BEGIN = 1_700_000_000

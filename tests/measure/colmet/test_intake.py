@@ -10,7 +10,7 @@ from oarlock.measure.batch import JobFacts
 from oarlock.measure.colmet.intake import ColmetIntake, ColmetOptions
 from oarlock.measure.posting.envelope import AgentNotice
 from oarlock.node.measure.wire import SampleEncoder
-from oarlock.store.queries.agent_jobs import FIRST_NUMBER
+from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
 from tests.measure.colmet import recorded
 from tests.store.cluster import add_job
 from tests.waiting import wait_until

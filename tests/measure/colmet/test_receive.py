@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from oarlock.measure.collect.collector import LEAST_SAMPLES, Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.measure.collect.series import SeriesRange, read_job
 from oarlock.measure.colmet.receive import MOST_BYTES, ColmetReceiver
 from oarlock.measure.colmet.senders import CurveKeys, Senders, read_senders

@@ -12,7 +12,7 @@ from oarlock.measure.energy import redfish_file
 from oarlock.measure.energy.controllers import ControllerFile, ControllerPool
 from oarlock.measure.energy.redfish_file import ControlledNode, ControllerAddress
 from oarlock.model.errors import ConfigRefused, SecretExposed
-from oarlock.node.sources.redfish import RedfishController, RedfishError
+from oarlock.node.sources.host.redfish import RedfishController, RedfishError
 from tests.measure.energy.controller import Controller, controllers
 from tests.server.test_tls import certificate as make_certificate
 from tests.waiting import wait_until

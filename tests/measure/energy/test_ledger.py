@@ -188,3 +188,20 @@ def _amounts(booking: EnergyBooking) -> tuple[object, ...]:
     amounts = booking.meter, booking.idle, booking.not_assigned, booking.jobs, booking.until
     seconds = {job: pytest.approx(seconds) for job, seconds in booking.job_seconds.items()}
     return *amounts, pytest.approx(booking.seconds), seconds
+
+
+def test_after_a_midnight_jobs_are_known_from_the_new_days_log_alone(tmp_path):
+    """The reading of a controller begins that log: what jobs hold is noted in it all the same."""
+    jobs = {2: {"cpus": 0.0, 'gpu_power_watts{gpu="0",gpu_type="a",uuid="G1"}': 0.0}, 1: {"cpus": 3.0}}
+    story = [
+        *[("sample", "n1", seconds, {"load1": 1.0}, held) for seconds, held in ((1.0, {}), (5.0, {}), (1.0, jobs))],
+        *[("reading", "n1", seconds, 0.0) for seconds in (5.0, 144.0, 144.0)],
+        ("sample", "n1", 1.0, {"load1": 1.0}, jobs),
+        ("reading", "n1", 5.0, 0.0),
+        ("kill",),
+    ]
+    rules = EnergyRules(split=CORES)
+    played = [_played(tmp_path / str(kills), story, rules, kills=kills) for kills in (False, True)]
+    known, again = [{key: _amounts(booking) for key, booking in days.items()} for days in played]
+    assert again == known
+    assert {job for booking in played[1].values() for job in booking.job_seconds} == {1, 2}

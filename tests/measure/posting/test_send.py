@@ -13,7 +13,7 @@ from oarlock.measure.posting import receive
 from oarlock.measure.posting.https import ServerConnection
 from oarlock.measure.posting.send import SampleSender
 from oarlock.model.errors import ConfigRefused, SecretExposed
-from oarlock.store.queries import agent_jobs
+from oarlock.store.queries.job import agent_jobs
 from tests.waiting import wait_until
 from tests.web.nodeless_server import NOW, Running, alone
 
@@ -36,11 +36,15 @@ def token(api: Running, folder: Path, node: str = "n7") -> Path:
 class Sampling:
     """Samples of one job, a second apart, handed to a sender."""
 
-    def __init__(self, api: Running, folder: Path, *, node: str = "n7", most_bytes: int = 1 << 20) -> None:
-        self.api, self.second = api, 0
+    def __init__(
+        self, api: Running, folder: Path, *, node: str = "n7", most_bytes: int = 1 << 20, ahead: float = 0.0
+    ) -> None:
+        self.api, self.second, self.ahead = api, 0, ahead
         self.owner = JobOwner("17", "nobody", "65534", "physics", "", "wave", "slurm")
         connection = ServerConnection(f"http://127.0.0.1:{api.port}", token(api, folder))
-        self.sender = SampleSender(connection, node, lambda: 1.0, most_bytes=most_bytes)
+        self.sender = SampleSender(
+            connection, node, lambda: 1.0, most_bytes=most_bytes, now=lambda: api.core.clock.at + ahead
+        )
         self._naming = Naming([])
 
     def take(self, count: int = 1) -> None:
@@ -49,7 +53,8 @@ class Sampling:
             self.api.core.clock.at = NOW + self.second
             values = {"cpu_seconds_total": float(self.second), f'threads{{exe="{self.second}"}}': 1.0}
             subject = MeasuredSubject(("slurm", "", "17"), JOB, self.owner, values)
-            self.sender.take(SampleBatch(float(NOW + self.second), "n7", [subject], {"load_1min": 1.0}), self._naming)
+            at = NOW + self.second + self.ahead
+            self.sender.take(SampleBatch(at, "n7", [subject], {"load_1min": 1.0}), self._naming)
 
     def curve(self) -> dict:
         reply = self.api.client_of("nobody").get("/jobs/17/series?cluster=alpha&metrics=cpu_seconds_total")
@@ -96,6 +101,23 @@ def test_a_full_queue_makes_samples_wait_not_vanish(api, tmp_path, monkeypatch):
     sampling.until_logged(3)
     assert sampling.sender.dropped == 0
     sampling.sender.close()
+
+
+@pytest.mark.parametrize("ahead", [0.0, 5.0, 3600.0, -86_400.0])
+def test_samples_that_waited_for_long_are_those_of_their_time(api, tmp_path, ahead, monkeypatch):
+    """Whatever the clock of the node says; what it says is believed if it is right when they are sent."""
+    monkeypatch.setattr(receive.QueueFull, "retry_seconds", 1)
+    sampling = Sampling(api, tmp_path, ahead=ahead)
+    api.core.collector.full = True
+    sampling.take(200)
+    wait_until(lambda: sampling.sender._away.startswith("429"), "the refusal")
+    api.core.collector.full = False
+    sampling.until_logged(200)
+    sampling.sender.close()
+    [curve] = sampling.curve()["series"]
+    believed = ahead if abs(ahead) <= 30 else 0.0
+    assert [point[0] - believed for point in curve["points"]] == [NOW + second for second in range(2, 201)]
+    assert {point[2] for point in curve["points"]} == {1.0}
 
 
 def test_a_restarted_server_is_told_everything_again(api, tmp_path):

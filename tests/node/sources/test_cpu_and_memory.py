@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.sources import cpu
-from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.files import UNIFIED, WordPositions, cpu_list, limit
-from oarlock.node.sources.memory import MemorySource
+from oarlock.node.sources.job import cpu
+from oarlock.node.sources.job.cpu import CpuSource
+from oarlock.node.sources.job.memory import MemorySource
 from tests.monitoring import cases, job_at, needs_cgroups, real_groups, recorded
 
 V1 = ("cpuacct", "cpu", "cpuset", "memory")

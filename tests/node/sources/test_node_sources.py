@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.sources import machine, network, redfish, sensors
-from oarlock.node.sources.machine import DiskSource, LocalMount, MachineSource, local_mounts, sizes
-from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
+from oarlock.node.sources.host import machine, network, redfish, sensors
+from oarlock.node.sources.host.machine import DiskSource, LocalMount, MachineSource, local_mounts, sizes
+from oarlock.node.sources.host.network import InfinibandSource, LustreSource, NetworkSource
+from oarlock.node.sources.host.sensors import RaplSource, TemperatureSource
 from oarlock.node.sources.probe import BackgroundSource
-from oarlock.node.sources.sensors import RaplSource, TemperatureSource
 from tests.monitoring import cases, recorded
 from tests.waiting import wait_until
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, ProcessStat, io_values, owner
+from oarlock.node.sources.job.processes import MOST_EXECUTABLES, ProcessSource, ProcessStat, io_values, owner
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded
 from tests.waiting import wait_until
 

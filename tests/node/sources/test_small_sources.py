@@ -1,9 +1,9 @@
 import pytest
 
-from oarlock.node.sources import blockio, tasks
-from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.files import UNIFIED
-from oarlock.node.sources.tasks import PidsSource, PressureSource
+from oarlock.node.sources.job import blockio, tasks
+from oarlock.node.sources.job.blockio import BlockIoSource
+from oarlock.node.sources.job.tasks import PidsSource, PressureSource
 from tests.monitoring import cases, job_at, recorded
 from tests.node.sources.test_cpu_and_memory import read_all
 

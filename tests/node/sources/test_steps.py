@@ -1,7 +1,7 @@
 """Steps of a job are told apart while they run."""
 
 from oarlock.node.sources.files import UNIFIED
-from oarlock.node.sources.steps import MOST, StepSource, steps
+from oarlock.node.sources.job.steps import MOST, StepSource, steps
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded
 
 V1 = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.sources.topology import describe
+from oarlock.node.sources.host.topology import describe
 
 GB = 1 << 30
 NVIDIA = (

@@ -90,5 +90,8 @@ def natural_order(value: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts node2 before node10."""
     import re
 
-    parts = re.split(r"([0-9]+)", value)
-    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part]
+    def key(part: str) -> tuple[int, int, str]:
+        digits = part.lstrip("0")  # compared by length, then as text: no number is too long for that
+        return (0, len(digits), f"{digits} {part}") if part[0].isdigit() else (1, 0, part)
+
+    return [key(part) for part in re.split(r"([0-9]+)", value) if part]

@@ -55,3 +55,14 @@ def sparkline(values: Sequence[float | None], *, top: float, label: str, width: 
             stretches[-1].append(f"{width * at / last:.1f},{y:.1f}")
     lines = "".join(f'<polyline class="l c0" points="{" ".join(points)}"/>' for points in stretches if points)
     return f'<svg class="spark" width="{width}" height="{height}" role="img" aria-label="{escape(label)}">{lines}</svg>'
+
+
+def sparkline_image(values: Sequence[float | None], *, top: float, width: int = 72, height: int = 18) -> str:
+    """Draw a curve as a picture of its own, which no style sheet reaches: its colour reads on light and dark ground."""
+    numbers = [value for value in values if value is not None]
+    drawn = sparkline(values, top=top, label="", width=width, height=height) if numbers else ""
+    inside = drawn.partition(">")[2].removesuffix("</svg>").replace('class="l c0"', "")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'fill="none" stroke="#3a96cf" stroke-width="1.6">{inside}</svg>'
+    )

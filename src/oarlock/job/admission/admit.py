@@ -23,7 +23,9 @@ from oarlock.model.job_type import container_type, parse_types
 from oarlock.model.submission import Submission
 from oarlock.model.submission_errors import CountsChanged, RefusedByRule, RuleFailed
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, events, jobs
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.site import administration
 
 __all__ = [
     "CountedSubmission",

@@ -16,7 +16,7 @@ from oarlock.plan.explain import user_condition
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.sets.layout import make_layout
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import properties, resources
+from oarlock.store.queries.cluster import properties, resources
 
 _MOST_REMEMBERED = 10_000
 

@@ -70,7 +70,8 @@ def _only_block(text: str) -> str:
         raise BadJobKey("That is a public key, not a private one.", hint="Its private half is the file without `.pub`.")
     blocks = list(_BLOCK.finditer(text))
     if not blocks or any("PRIVATE KEY" not in block[1] for block in blocks):
-        raise BadJobKey(f"That is no private key: {len(text)} characters without one in them.", hint=_WAY_OUT)
+        what = "it is empty" if not text.strip() else f"there is none in its {len(text)} characters"
+        raise BadJobKey(f"The text that was given is no private key: {what}.", hint=_WAY_OUT)
     if len(blocks) > 1:
         raise BadJobKey(f"There are {len(blocks)} private keys; a job has one.", hint="Give one of them.")
     return blocks[0][0] + "\n"

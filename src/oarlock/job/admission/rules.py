@@ -20,8 +20,8 @@ from oarlock.model.errors import OarlockError
 from oarlock.model.submission_errors import BadRule, RuleNotTrusted
 from oarlock.settings.kinds import PerlRules
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration
-from oarlock.store.queries.administration import StoredRule
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.site.administration import StoredRule
 
 SHIPPED = Path(__file__).parents[2] / "rules"
 OPTIONAL = SHIPPED / "optional"
@@ -105,7 +105,7 @@ def load(
     directory: Path | None, stored: Sequence[StoredRule] = (), *, perl_rules: PerlRules = PerlRules.DISABLE
 ) -> RuleSet:
     """Read everything that is in effect, with the files of names that rules ask about."""
-    lists, complete = _lists(sources(directory, stored, perl_rules=perl_rules))
+    lists, complete = read_lists(sources(directory, stored, perl_rules=perl_rules))
     unused = [row.id for row in stored if _is_unused(row, perl_rules)]
     return RuleSet(tuple(_merged(complete)), lists, tuple(unused))
 
@@ -128,7 +128,7 @@ def sources(
 
 def with_lists(rule_sources: Iterable[RuleSource]) -> list[RuleSource]:
     """Return sources as the server uses them: one that asks about a file that cannot be read is broken."""
-    return _lists(rule_sources)[1]
+    return read_lists(rule_sources)[1]
 
 
 def _merged(rule_sources: Iterable[RuleSource]) -> Iterator[RuleSource]:
@@ -191,12 +191,13 @@ def _text(path: Path, most: int) -> str:
                 raise RuleNotTrusted(f"{path} can be written by everybody.", hint=f"chmod o-w {path}")
             return file.read(most + 1).decode()
     except OSError as problem:
-        raise BadRule(f"{path} cannot be read: {problem.strerror}.", hint="Give the server the right to.") from problem
+        hint = "Make the file." if isinstance(problem, FileNotFoundError) else "Give the server the right to."
+        raise BadRule(f"{path} cannot be read: {problem.strerror}.", hint=hint) from problem
     except UnicodeDecodeError as problem:
         raise BadRule(f"{path} is not UTF-8 text (byte {problem.start}).") from problem
 
 
-def _lists(rule_sources: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list[RuleSource]]:
+def read_lists(rule_sources: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list[RuleSource]]:
     """Read the files of names that rules ask about; a source that asks about one that cannot be read is broken."""
     lists: dict[str, frozenset[str]] = {}
     complete = []

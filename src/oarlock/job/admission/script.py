@@ -34,7 +34,7 @@ _ADDED_UP = frozenset({*_LISTS, "after"})
 _NUMBERS: _Names = {"checkpoint": ("--checkpoint",)}
 _FLAGS: _Names = {"hold": ("--hold",), "use_key": ("-k", "--use-job-key"), "interactive": ("-I", "--interactive")}
 _ONLY_TYPED = (
-    "-S", "--scanscript", "--resubmit", "--dry-run", "--server", "-h", "--help", "-V", "--version",
+    "-S", "--scanscript", "--resubmit", "--dry-run", "--advise", "--server", "-h", "--help", "-V", "--version",
     "--stagein-md5sum", "-D", "--dumper", "-X", "--xml", "-Y", "--yaml", "-J", "--json", "-C", "--connect",
     "-i", "--import-job-key-from-file", "--import-job-key-inline", "-e", "--export-job-key-to-file",
     "--ssh_private_key", "--ssh_public_key",

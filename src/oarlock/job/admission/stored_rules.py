@@ -21,8 +21,9 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.submission import Submission
 from oarlock.model.submission_errors import BadRule, ExamplesFailed, UnknownRule
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, events
-from oarlock.store.queries.administration import RuleRow
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.site.administration import RuleRow
 
 NOW = 1_900_000_000
 _PROPERTIES: Mapping[str, type] = {

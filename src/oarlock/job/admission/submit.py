@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from oarlock.config import Config
 from oarlock.job.admission.admit import CountedSubmission, readmit
+from oarlock.job.admission.containers import check_entry
 from oarlock.job.admission.feasibility import ClusterResources
 from oarlock.job.admission.parse import JOB_NUMBERS, read
 from oarlock.job.admission.payload import SLICE_ROWS, check_size, is_large, rows_of
-from oarlock.job.run.containers import check_entry
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import RuleAcceptance
 from oarlock.lang.where import STORED
@@ -25,10 +25,13 @@ from oarlock.model.submission import ResourceRequest, Submission
 from oarlock.model.submission_errors import CountsChanged, JobKeyTaken, ResubmitRefused, UnknownDependency
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, files, job_keys, jobs, properties, shapes, user_records
-from oarlock.store.queries import new_jobs as stored_new_jobs
-from oarlock.store.queries.job_keys import JobKey
-from oarlock.store.queries.new_jobs import IncomingArray, NewJob
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.job import files, job_keys, jobs, shapes
+from oarlock.store.queries.job import new_jobs as stored_new_jobs
+from oarlock.store.queries.job.job_keys import JobKey
+from oarlock.store.queries.job.new_jobs import IncomingArray, NewJob
+from oarlock.store.queries.site import administration
+from oarlock.store.queries.users import user_records
 
 __all__ = [
     "AdmittedSubmission",
@@ -406,6 +409,7 @@ def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
         command=submission.command,
         uid=submission.uid,
         file_id=submission.file_id,
+        login_host=submission.login_host,
     )
 
 

@@ -16,7 +16,8 @@ from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.resource import DEFAULT_TYPE, DESKTOP_PROPERTY, Resource, ResourceState, Value
 from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, properties, resources
+from oarlock.store.queries.cluster import events, properties, resources
+from oarlock.store.queries.job import jobs
 
 _EXPIRY = "expiry_date"
 _MOST_TOKENS = 50  # of a node, that are remembered as used

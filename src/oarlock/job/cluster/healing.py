@@ -8,7 +8,7 @@ from oarlock.job.run.reports import NodesHealed
 from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.resource import Resource, ResourceState
-from oarlock.store.queries import events, resources
+from oarlock.store.queries.cluster import events, resources
 
 _DAY = 86400
 _AT_ONCE = 25  # nodes of one run: where a switch fails, the program is not run for a whole cluster at once

@@ -15,7 +15,9 @@ from oarlock.model.job_type import JobType
 from oarlock.model.resource import DEFAULT_TYPE, DESKTOP_PROPERTY, NextState, Resource, ResourceState
 from oarlock.node.wire.messages import UNUSABLE
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, attempts, jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import attempts, jobs
+from oarlock.store.queries.site import administration
 
 _LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
 _CLOCK_SECONDS = 10  # less may be the time that a node takes to answer

@@ -14,7 +14,9 @@ from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, plans, properties, resources
+from oarlock.store.queries.cluster import properties, resources
+from oarlock.store.queries.job import jobs
+from oarlock.store.queries.planning import plans
 
 _FOR_EVER = 2**31 - 1  # what sites write for "always"
 

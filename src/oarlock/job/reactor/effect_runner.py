@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from oarlock.failpoints import failpoint
 from oarlock.job.reactor.nodes import EffectPlatform, Flag, NodeVerbs
 from oarlock.job.reactor.reactor import Reactor
 from oarlock.job.run.effects import (
@@ -49,7 +50,7 @@ from oarlock.job.run.reports import (
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
-from oarlock.node.attempt.identity import UserMissing, UserRefused
+from oarlock.node.attempt.user.identity import UserMissing, UserRefused
 from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class EffectRunner:
     def run_effects(self, effects: Iterable[Effect]) -> None:
         """Start each effect; on a platform that does not wait, they are done when this returns."""
         for effect in effects:
+            failpoint(type(effect).__name__)
             match effect:
                 case ScheduleAgain(at=at):
                     self._reactor.request_pass(at)
@@ -113,7 +115,9 @@ class EffectRunner:
                 await self._pause(effect)
             case RunEpilogue():
                 lost = await self._platform.stage_out(effect) if effect.stage_out is not None else ""
+                failpoint("epilogue")
                 event, says = await self._platform.epilogue(effect.job)
+                failpoint("epilogue ran")
                 self._reactor.receive(EpilogueEnded(effect.job, effect.attempt, event, says, lost))
             case CheckNodes():
                 await self._check(effect)
@@ -134,6 +138,7 @@ class EffectRunner:
                 self._reactor.receive(NodesHealed(nodes, problem))
             case Notify():
                 await self._platform.notify(effect)
+                failpoint("notified")
             case ChangeWalltime():
                 # A node that is away gets it again with the next watch.
                 await self._each(effect.nodes, lambda node: node.walltime(effect.job, effect.attempt, effect.seconds))
@@ -161,6 +166,7 @@ class EffectRunner:
     async def _greet(self, name: str) -> str:
         """Connect to a node; return the reason if that fails, else an empty text."""
         try:
+            failpoint("hello", name)
             self._reactor.hosts[name] = await self._platform.node(name).hello()
         except OarlockError as error:
             self._reactor.hosts.pop(name, None)
@@ -199,7 +205,9 @@ class EffectRunner:
             blamed = tuple(name for name, error in failed.items() if not _is_withdrawn(error))
             await self._not_launched(run, event, says, blamed, cause=_cause(first))
             return
+        failpoint("prologue")
         bad, says = await self._platform.prologue(launch.job)
+        failpoint("prologue ran")
         if bad is not None:
             await self._not_launched(run, bad, says, ())
             return
@@ -222,7 +230,9 @@ class EffectRunner:
         key = (launch.job, launch.attempt)
         while True:
             try:
-                return await self._platform.node(name).launch(launch)
+                failpoint("launch", name)
+                await self._platform.node(name).launch(launch)
+                return failpoint("launched", name)
             except NodeRefused as error:
                 if error.word != TAKEN:
                     raise
@@ -312,7 +322,9 @@ class EffectRunner:
         if launching is not None:
             await launching.wait()
         try:
+            failpoint("kill", kill.node)
             await self._platform.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
+            failpoint("killed", kill.node)
         except NodeRefused as error:
             if error.word == UNKNOWN:
                 self._reactor.receive(AttemptMissing(kill.node, kill.job, kill.attempt))
@@ -354,7 +366,9 @@ class EffectRunner:
     async def _send(self, name: str, verb: Callable[[NodeVerbs], Awaitable[None]]) -> str:
         """Send a request; return why it failed, else an empty text. A node that forgot the attempt counts as done."""
         try:
+            failpoint("request", name)
             await verb(self._platform.node(name))
+            failpoint("requested", name)
         except NodeRefused as error:
             return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
         except OarlockError as error:

@@ -7,7 +7,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from oarlock.job.reactor.steps import Moment, QuickPass, WholePass
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting.schedule import Decision
 
 LEAST_DEPTH, MOST_DEPTH = 64, 512
 """Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""

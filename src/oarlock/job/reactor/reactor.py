@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from oarlock.job.cluster import node_states
+from oarlock.job.reactor import dispatch, watch
 from oarlock.job.reactor.passes import PassSchedule
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, Step, WholePass
-from oarlock.job.run import dispatch, launch, schedule, watch
 from oarlock.job.run.effects import Effect
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import Hello, IncomingReport
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import launch, schedule
+from oarlock.job.run.starting.apply import apply_decision
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.errors import DatabaseAway
 from oarlock.store.engine.tx import Tx
@@ -166,7 +168,7 @@ class Reactor:
         hosts = dict(self.hosts)
 
         def apply(tx: Tx, part: Decision) -> list[Effect]:
-            return schedule.apply(tx, self.context, part, hosts, now=now())
+            return apply_decision(tx, self.context, part, hosts, now=now())
 
         return [partial(apply, part=part) for part in schedule.slices(decision)]
 

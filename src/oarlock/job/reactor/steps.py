@@ -51,6 +51,9 @@ class Periodic(StrEnum):
     CHECK_NODES = "check nodes"
     FORGET_REQUESTS = "forget requests"
     SEND_ALERTS = "send alerts"
+    SEND_MAILS = "send mails"
+    SEND_DIGESTS = "send digests"
+    ACT_ON_FINDINGS = "act on findings"
     BOOK_USAGE = "book usage"
 
 

@@ -4,17 +4,19 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from oarlock.job.run import launch, unknown_users
+from oarlock.job.run import unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB
 from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue, StageOut
 from oarlock.job.run.reports import BadReport, EpilogueEnded, Exited, IncomingReport
+from oarlock.job.run.starting import launch_result
 from oarlock.job.run.unit_of_work import Place, UnitOfWork
 from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
-from oarlock.store.queries import job_keys, jobs, new_jobs, properties, shapes
-from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.job import job_keys, jobs, new_jobs, shapes
+from oarlock.store.queries.job.attempts import Attempt
 
 _OUTCOME_TEXT = {
     EXITED: "its command ended",
@@ -147,12 +149,12 @@ def _is_users_fault(report: Report) -> bool:
 def _launch_failed(unit: UnitOfWork, job: Job, attempt: Attempt, report: Report) -> None:
     """Requeue the job: nothing of the user's ran."""
     event, cause = event_type(report.event), report.causes.get(report.event, "")
-    blame = launch.note_failure(unit, event, report.says, job.id, (report.node,), cause=cause)
-    outcome = launch.outcome_of(event, blame, report.outcome)
+    blame = launch_result.note_failure(unit, event, report.says, job.id, (report.node,), cause=cause)
+    outcome = launch_result.outcome_of(event, blame, report.outcome)
     unit.close(unit.update_attempt(attempt, outcome=outcome, ended_us=unit.us()))
     unit.add_effects(ForgetAttempts(report.node, (_key(attempt),)))
     if job.state is JobState.LAUNCHING:
-        launch.requeue(unit, job, event, report.says, tries=attempt.number, host=report.node, blame=blame)
+        launch_result.requeue(unit, job, event, report.says, tries=attempt.number, host=report.node, blame=blame)
 
 
 def conclude(unit: UnitOfWork, job_id: int, finished: FinishedAttempts, *, epilogue_ran: bool = False) -> None:

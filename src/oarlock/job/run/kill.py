@@ -22,7 +22,7 @@ from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.job_type import JobType, parse_types
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, moves
+from oarlock.store.queries.job import jobs, moves
 
 _NOT_STARTED = frozenset(
     {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR, JobState.TO_LAUNCH}

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from oarlock.job import notices
-from oarlock.job.run import finish, launch, suspend, walltime
+from oarlock.job.run import finish, notices, suspend, walltime
 from oarlock.job.run.effects import (
     AwaitReport,
     DiscardAttempt,
@@ -23,14 +22,17 @@ from oarlock.job.run.effects import (
 )
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import AttemptMissing, Hello, LaunchDelayed, UnknownEnded
+from oarlock.job.run.starting import launch, launch_result
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState, UnknownAttempt
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.settings.kinds import UnknownAttempts
-from oarlock.store.engine import facts, generation
+from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, moves, new_jobs, resources
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.job import attempts, jobs, moves, new_jobs
+from oarlock.store.queries.site import generation
 
 log = logging.getLogger(__name__)
 
@@ -227,4 +229,4 @@ def _again(unit: UnitOfWork, report: AttemptMissing) -> None:
     if job.state is JobState.LAUNCHING:
         says = f"the launch never arrived at {report.node}"
         unit.event(EventType.LAUNCHING_OAREXEC_TIMEOUT, says, job.id)  # no host: the way to it was lost, not the node
-        launch.requeue(unit, job, EventType.LAUNCHING_OAREXEC_TIMEOUT, says, tries=attempt.number)
+        launch_result.requeue(unit, job, EventType.LAUNCHING_OAREXEC_TIMEOUT, says, tries=attempt.number)

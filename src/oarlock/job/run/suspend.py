@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 
 from oarlock.job.run import kill
 from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect, Resume, Suspend, refused
-from oarlock.job.run.launch import message_without_hold
 from oarlock.job.run.reports import JobResumed, JobSuspended
+from oarlock.job.run.starting.launch_result import message_without_hold
 from oarlock.job.run.unit_of_work import AWAITS_NODES, StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, jobs, moves
-from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import jobs, moves
+from oarlock.store.queries.job.attempts import Attempt
 
 _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
 

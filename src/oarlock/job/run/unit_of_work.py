@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from oarlock.config import Config
-from oarlock.job import notices, summaries
-from oarlock.job.cluster import queue_states
+from oarlock.job import queue_states, summaries
+from oarlock.job.run import notices
 from oarlock.job.run.blame import NodeFailures, ProgramFailures
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.model.condition import Column, In, Literal
@@ -23,8 +23,10 @@ from oarlock.model.job_type import parse_types
 from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import accounting, attempts, events, jobs, moves, properties, resources
-from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.cluster import events, properties, resources
+from oarlock.store.queries.job import attempts, jobs, moves
+from oarlock.store.queries.job.attempts import Attempt
+from oarlock.store.queries.usage import accounting
 
 """Types of jobs whose command runs on a frontend: its troubles are no fault of the compute nodes."""
 

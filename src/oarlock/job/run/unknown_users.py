@@ -7,8 +7,8 @@ Error no earlier than `LEAST_SECONDS` after the first such result. Until then al
 from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import Job
-from oarlock.store.queries import user_records
-from oarlock.store.queries.user_records import AccountDoubt
+from oarlock.store.queries.users import user_records
+from oarlock.store.queries.users.user_records import AccountDoubt
 
 NOT_FOUND = frozenset({EventType.USER_UNKNOWN, EventType.USER_LOOKUP_ERROR})
 """Launches that failed because the user was not found; they are none of the three attempts of a job."""

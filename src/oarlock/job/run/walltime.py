@@ -18,8 +18,10 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.model.job_type import container_type, parse_types
 from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import administration, jobs, properties, shapes, walltime_changes
-from oarlock.store.queries.walltime_changes import WalltimeChange
+from oarlock.store.queries.cluster import properties
+from oarlock.store.queries.job import jobs, shapes, walltime_changes
+from oarlock.store.queries.job.walltime_changes import WalltimeChange
+from oarlock.store.queries.site import administration
 
 _BEGUN = FINAL | HOLDS_RESOURCES - {JobState.TO_LAUNCH, JobState.LAUNCHING}
 _EVERY_QUEUE = "_"
@@ -89,11 +91,20 @@ def request(
             f"job {job_id} is not running.", hint="Before it starts, its walltime is what `-l` asked for."
         )
     if not config.walltime_change_enabled:
-        raise WalltimeRefused("walltimes cannot be changed on this cluster (WALLTIME_CHANGE_ENABLED).")
+        raise WalltimeRefused(
+            "walltimes cannot be changed on this cluster (WALLTIME_CHANGE_ENABLED).",
+            hint="Ask for enough when you submit: `oarsub -l …,walltime=…`.",
+        )
     if force and not asker.is_listed(config.walltime_allowed_users_to_force):
-        raise WalltimeRefused(f"{asker.name} may not use --force (WALLTIME_ALLOWED_USERS_TO_FORCE).")
+        raise WalltimeRefused(
+            f"{asker.name} may not use --force (WALLTIME_ALLOWED_USERS_TO_FORCE).",
+            hint="Without --force as much is granted as delays nobody.",
+        )
     if delay_next_jobs and not asker.is_listed(config.walltime_allowed_users_to_delay_jobs):
-        raise WalltimeRefused(f"{asker.name} may not use --delay-next-jobs (WALLTIME_ALLOWED_USERS_TO_DELAY_JOBS).")
+        raise WalltimeRefused(
+            f"{asker.name} may not use --delay-next-jobs (WALLTIME_ALLOWED_USERS_TO_DELAY_JOBS).",
+            hint="Without it as much is granted as delays nobody.",
+        )
     pending = _seconds(text, current.walltime)
     _check_amount(tx, current, pending, now=now)
     change = walltime_changes.of_job(tx, job_id)

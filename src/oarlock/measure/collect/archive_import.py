@@ -1,4 +1,4 @@
-"""Files of jobs that come back: from a backup, from elsewhere, from a user.
+"""Files of jobs, and of the days of nodes, that come back: from a backup, from elsewhere, from a user.
 
 Nothing in such a file is believed. Its tables are read to their last value, checked, and written to a new file; what is
 said about the job comes from the database. Links, external and virtual data are refused, since they could name any
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from oarlock.measure.collect import hdf5
-from oarlock.measure.collect.hdf5 import LEAST, MOST, VERSION, ArchivedJob, DamagedArchive, definition_of
-from oarlock.measure.collect.places import SamplePlaces, is_node_name
-from oarlock.measure.collect.thinning import HOUR_SECONDS, STRETCH_SECONDS
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import LEAST, MOST, VERSION, ArchivedJob, DamagedArchive, definition_of
+from oarlock.measure.collect.files.places import SamplePlaces, day_of, is_node_name
+from oarlock.measure.collect.files.thinning import HOUR_SECONDS, STRETCH_SECONDS
 from oarlock.model.errors import OarlockError
 from oarlock.node.measure.wire import is_series
 
@@ -27,6 +27,9 @@ _MOST_CELLS = 1 << 28  # 2 GiB of one table in memory
 _MOST_COLUMNS, _MOST_TABLES, _MOST_HOSTS = 1000, 1000, 100_000
 _LATEST = 1 << 48  # milliseconds: no job ran then
 _GROUP = re.compile(r"job_([1-9][0-9]{0,17})")
+_NODE_GROUP = re.compile(r"node")
+_DAY = 86_400_000  # milliseconds
+_LAST_JOB = 10**18
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,100}")
 _COLUMN = re.compile(r"[A-Za-z0-9_]{1,130}")
 _LONGEST_WHY = 200
@@ -42,6 +45,15 @@ class ImportedFile(Struct, frozen=True):
     """A file that was taken: its job, where it lies, and how many rows it has."""
 
     job: int
+    path: str
+    rows: int
+    thinned: int | None = None
+
+
+class ImportedDay(Struct, frozen=True):
+    """A file of a node's day that was taken: where it lies, and how many rows it has."""
+
+    node: str
     path: str
     rows: int
     thinned: int | None = None
@@ -66,6 +78,8 @@ class _Content(NamedTuple):
     gaps: list[Any]
     clocks: dict[str, float]
     tables: list[_Table]
+    jobs: list[int]
+    """Jobs that were on the node, in the file of a node's day."""
 
 
 Describe = Callable[[int], ArchivedJob | None]
@@ -79,16 +93,59 @@ def import_file(places: SamplePlaces, path: Path, describe: Describe, *, expecte
         raise ImportRefused(f"There is no file {path}.", hint="Name the HDF5 file of a job.")
     with hdf5.opened_file(path) as file:
         content = _read(file, path)
-    if expected is not None and content.job != expected:
-        raise ImportRefused(f"The file is of job {content.job}, not of job {expected}.", hint="Bring another one.")
-    about = describe(content.job)
+    about = describe(content.job if expected is None else expected)
+    if expected is not None:
+        content = _expected(content, expected, about)
     _check_job(places, content, about)
     target = places.archived(content.job)
     if content.thinned:
         target = target.with_name(f"{content.job}.thin.h5")
     _write(places, target, content, about or ArchivedJob(content.job))
-    rows = sum(len(table.cells) for table in content.tables if table.hosts)
-    return ImportedFile(content.job, str(target), rows, content.thinned)
+    return ImportedFile(content.job, str(target), _rows(content), content.thinned)
+
+
+def import_day(places: SamplePlaces, path: Path, node: str, day: float) -> ImportedDay:
+    """Check the file of a day (epoch seconds at midnight, UTC) of a node and keep a copy; raises as `import_file`."""
+    hdf5.load()
+    log = places.node_log(node, day)
+    if not path.is_file():
+        raise ImportRefused(f"There is no file {path}.", hint="Name the HDF5 file of a node's day.")
+    with hdf5.opened_file(path) as file:
+        group = _only_group(file, path, _NODE_GROUP)
+        content = _read_content(group, path, 0)
+        name = group.attrs.get("name")
+    hosts = {host for table in content.tables for host in table.hosts}
+    if name != node or hosts != {node}:
+        raise ImportRefused(f"The file is not of node {node}.", hint="Bring another one.")
+    if not all(_is_within(table, int(day * 1000)) for table in content.tables):
+        raise ImportRefused(f"The file is not of {log.stem}.", hint="Bring another one.")
+    if any(day_of(kept) == day for kept in places.node_files(node)):
+        raise ImportRefused(
+            f"Node {node} has its measurements of {log.stem} here already.", hint="Nothing is replaced."
+        )
+    target = log.with_suffix(".thin.h5" if content.thinned else ".h5")
+    _write(places, target, content, ArchivedJob(0, name=node), scope="node")
+    return ImportedDay(node, str(target), _rows(content), content.thinned)
+
+
+def _is_within(table: _Table, begin: int) -> bool:
+    times = table.cells.view("<i8")[:, 0]
+    return not len(times) or (begin <= times[0] and times[-1] < begin + _DAY)
+
+
+def _rows(content: _Content) -> int:
+    return sum(len(table.cells) for table in content.tables if table.hosts)
+
+
+def _expected(content: _Content, expected: int, about: ArchivedJob | None) -> _Content:
+    """Return the content under the number of the job that it is expected to be of; refuse that of another job.
+
+    In the file of a job of another cluster stands the number that the job has there.
+    """
+    label = "" if about is None else about.label
+    if str(content.job) != (label or str(expected)):
+        raise ImportRefused(f"The file is of job {content.job}, not of job {expected}.", hint="Bring another one.")
+    return content._replace(job=expected)
 
 
 def _check_job(places: SamplePlaces, content: _Content, about: ArchivedJob | None) -> None:
@@ -106,11 +163,20 @@ def _check_job(places: SamplePlaces, content: _Content, about: ArchivedJob | Non
 
 
 def _read(file: "h5py.File", path: Path) -> _Content:
+    group = _only_group(file, path, _GROUP)
+    return _read_content(group, path, int(group.name.rpartition("_")[2]))
+
+
+def _only_group(file: "h5py.File", path: Path, pattern: re.Pattern[str]) -> "h5py.Group":
+    """Return the one group of a file, if its name is as it should be."""
     names = list(file)
-    match = _GROUP.fullmatch(names[0]) if len(names) == 1 else None
-    if match is None or not _is_plain(file, names[0], "Group"):
-        raise ImportRefused(f"{path.name} is not the file of one job.", hint="It has one group, called `job_NUMBER`.")
-    group = file[names[0]]
+    if len(names) != 1 or not pattern.fullmatch(names[0]) or not _is_plain(file, names[0], "Group"):
+        what, group = ("a node", "node") if pattern is _NODE_GROUP else ("one job", "job_NUMBER")
+        raise ImportRefused(f"{path.name} is not the file of {what}.", hint=f"It has one group, called `{group}`.")
+    return file[names[0]]
+
+
+def _read_content(group: "h5py.Group", path: Path, job: int) -> _Content:
     about = {name: hdf5.plain(value) for name, value in group.attrs.items()}
     thinned = about.get("thinned")
     if about.get("version") != VERSION or thinned not in {None, STRETCH_SECONDS, HOUR_SECONDS}:
@@ -118,13 +184,14 @@ def _read(file: "h5py.File", path: Path) -> _Content:
     tables = list(_tables(group, path, is_thinned=thinned is not None))
     owner, start = about.get("owner", ""), about.get("start", 0)
     return _Content(
-        int(match[1]),
+        job,
         owner if isinstance(owner, str) else "",
         start if isinstance(start, int) else 0,
         thinned,
         _checked_gaps(about.get("gaps", [])),
         _checked_clocks(about.get("clocks", {})),
         tables,
+        [job for job in _list(about.get("involved_jobs")) if type(job) is int and 0 < job <= _LAST_JOB],
     )
 
 
@@ -207,11 +274,15 @@ def _checked_gaps(gaps: object) -> list[Any]:
     kinds = (str, int, int, str)
     return [
         [node, since, until, why[:_LONGEST_WHY]]
-        for gap in (gaps if isinstance(gaps, list) else ())
+        for gap in _list(gaps)
         if isinstance(gap, list) and [type(part) for part in gap] == list(kinds)
         for node, since, until, why in [gap]
         if is_node_name(node)
     ]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _checked_clocks(clocks: object) -> dict[str, float]:
@@ -219,21 +290,21 @@ def _checked_clocks(clocks: object) -> dict[str, float]:
     return {node: float(ahead) for node, ahead in entries.items() if is_node_name(node) and type(ahead) in {int, float}}
 
 
-def _write(places: SamplePlaces, target: Path, content: _Content, about: ArchivedJob) -> None:
+def _write(places: SamplePlaces, target: Path, content: _Content, about: ArchivedJob, *, scope: str = "job") -> None:
     places.temporary.mkdir(0o700, exist_ok=True)
     with hdf5.created(target, places.temporary) as file:
-        group = file.create_group(f"job_{content.job}")
-        hdf5.write_about(group, about, content.gaps, content.clocks)
+        group = file.create_group(f"job_{about.label or content.job}" if scope == "job" else "node")
+        hdf5.write_about(group, about, content.gaps, content.clocks, content.jobs)
         if content.thinned:
             group.attrs["thinned"] = content.thinned
         for table in content.tables:
             hdf5.write_rows(group, table.name, table.cells, table.series)
             if table.hosts:
-                _describe_table(group, table)
+                _describe_table(group, table, scope)
 
 
-def _describe_table(group: "h5py.Group", table: _Table) -> None:
-    metrics = {column: definition_of(series) for column, series in table.series.items()}
+def _describe_table(group: "h5py.Group", table: _Table, scope: str) -> None:
+    metrics = {column: definition_of(series, scope) for column, series in table.series.items()}
     attributes = {
         "hosts": table.hosts,
         "series": table.series,

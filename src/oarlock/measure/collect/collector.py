@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oarlock.measure.collect import energy_log, hdf5
-from oarlock.measure.collect.hdf5 import ArchivedJob
-from oarlock.measure.collect.places import SamplePlaces
-from oarlock.measure.collect.rowlog import Names, RowLog, read_log, recent_instants
-from oarlock.measure.collect.running_sums import RunningSums
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import Names, RowLog, recent_instants, survey_log
 from oarlock.measure.collect.series_names import NodeSeries, SharedNames
+from oarlock.measure.collect.sums import energy_log
+from oarlock.measure.collect.sums.running_sums import RunningSums
 from oarlock.measure.energy.division import CPU, EnergyRules, NodeState, energy_columns, read_state
 from oarlock.measure.energy.ledger import EnergyLedger, PowerReading
 from oarlock.node.measure.wire import NODE, RawSubject, SampleDecoder, UnreadableSample
@@ -84,6 +85,8 @@ class Collector:
         self.sums = RunningSums(self.places, self._energy_rules.longest)
         self._energy_columns: dict[tuple[Names, bool], tuple[int, ...]] = {}
         self.counts: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        """By node: what could be read, and was refused here all the same: too many series, what came before or late."""
         self.trouble = ""
         """Why the disk did not take the last row, if it did not."""
         self._decoders: dict[str, SampleDecoder] = {}
@@ -93,7 +96,8 @@ class Collector:
         self._series: dict[str, NodeSeries] = {}
         self._lost: dict[tuple[Path, str], int] = {}  # since when a log lacks rows of a node
         self._ahead: set[tuple[Path, str]] = set()  # logs in which a node's wrong clock is noted
-        self._on_node: dict[str, list[dict[str, Any]]] = {}  # the last notes of who is on a node, and holds what
+        # The last notes of who is on a node and holds what, with the section of the log that they stand in.
+        self._on_node: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self._node_log: dict[str, Path] = {}
         self._number = 0
         self._earlier: dict[Path, frozenset[int]] = {}  # instants that logs had before this process was started
@@ -145,7 +149,7 @@ class Collector:
         believed = abs(ahead) <= CLOCK_SECONDS
         instant = int((sample.at if believed else at) * 1000)
         if posted and believed and sample.subjects and self._was_logged(node, instant):
-            self.counts["refused"] += 1
+            self._refuse(node)
             return
         wanted = {NODE, *expected}
         day = self._series.setdefault(node, NodeSeries())
@@ -186,11 +190,15 @@ class Collector:
         """Return whether a node may have these series; what is above the limit of a day is refused and counted."""
         if day.admit(self._shared.share(names), instant):
             return True
-        self.counts["refused"] += 1
+        self._refuse(node)
         if not day.is_noted:
             day.is_noted = True
             log.warning("a node has too many series: those beyond are left out", extra={"node": node})
         return False
+
+    def _refuse(self, node: str) -> None:
+        self.counts["refused"] += 1
+        self.refused[node] += 1
 
     def take_power(self, node: str, watts: float, *, at: float) -> None:
         """Log what the management controller of a node said, and book the energy since it said something last."""
@@ -249,7 +257,7 @@ class Collector:
         path = self.places.log(job)
         self._forget(path)
         try:
-            content = read_log(path.read_bytes())
+            content = survey_log(path)
             if samples_a_node(content.rows, len(content.nodes)) >= LEAST_SAMPLES:
                 if not hdf5.is_available():
                     self._staying.add(job)
@@ -276,15 +284,19 @@ class Collector:
         row_log = self._log(path)
         held = {} if state is None else state.jobs
         notes = [{"jobs": sorted(expected)}, energy_log.note_of(held, with_time=self._energy_rules.split == CPU)]
-        before = [] if row_log.refresh() else self._on_node.get(node, [])
+        row_log.refresh()
+        # A row of the node's controller may have begun the section, at midnight say: then nothing is noted in it yet.
+        section, before = self._on_node.get(node, (0, []))
+        if section != row_log.section:
+            before = []
         for note in notes:
             if note not in before:
                 row_log.note(at, node, note)
-        self._on_node[node] = notes
+        self._on_node[node] = row_log.section, notes
 
     def _append(self, path: Path, node: str, subject: RawSubject, at: int, ahead: float, attempt: int = 0) -> None:
         if path not in self._logs and subject.job != NODE and self.places.kept(subject.job):
-            self.counts["late"] += 1
+            self._refuse(node)
             return
         if not self._has_room():
             if path in self._logs:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.model.job import FINAL, Job
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import agent_jobs, attempts, jobs
-from oarlock.store.queries.agent_jobs import AgentJob
+from oarlock.store.queries.job import agent_jobs, attempts, jobs
+from oarlock.store.queries.job.agent_jobs import AgentJob
 
 
 def describe_jobs(tx: Tx, ids: Collection[int]) -> dict[int, ArchivedJob]:

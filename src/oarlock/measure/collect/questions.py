@@ -12,15 +12,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from oarlock.measure.collect import hdf5, series
-from oarlock.measure.collect.archive_import import ImportRefused, import_file
+from oarlock.measure.collect import series
+from oarlock.measure.collect.archive_import import ImportRefused, import_day, import_file
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob, ArchiveUnavailable, Track
-from oarlock.measure.collect.rowlog import read_log
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, ArchiveUnavailable, Track
+from oarlock.measure.collect.files.rowlog import read_log_file, survey_log
 from oarlock.measure.collect.series import MOST_POINTS, NoSamples, SeriesRange
 from oarlock.model.errors import BadRequest, OarlockError
 
 HDF5, CSV = "h5", "csv"
+_MOST_IN_CSV = 5_000_000  # values: a table of text is made in memory
 
 
 class JobCurves(Struct, frozen=True, tag=True):
@@ -83,13 +85,21 @@ class ImportFetched(Struct, frozen=True, tag=True):
     path: str
 
 
+class ImportFetchedDay(Struct, frozen=True, tag=True):
+    """Asks to keep a file that was fetched as that of a node's day (epoch seconds); answered by an `ImportedDay`."""
+
+    node: str
+    day: float
+    path: str
+
+
 class FileSizes(Struct, frozen=True, tag=True):
     """Asks how large the files of jobs are; answered by a size for each job that has measurements."""
 
     jobs: list[int]
 
 
-Question = JobCurves | NodeCurves | JobFile | ImportFetched | FileSizes | MeasuredSoFar
+Question = JobCurves | NodeCurves | JobFile | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar
 Describe = Callable[[Collection[int]], Mapping[int, ArchivedJob]]
 """Looks up jobs in the database."""
 
@@ -119,6 +129,8 @@ def answer(collector: Collector, question: Question, describe: Describe) -> byte
                 collector.places, Path(question.path), lambda job: describe([job]).get(job), expected=question.job
             )
             return msgspec.json.encode(imported)
+        case ImportFetchedDay():
+            return msgspec.json.encode(import_day(collector.places, Path(question.path), question.node, question.day))
         case FileSizes():
             return msgspec.json.encode(_sizes(collector, question.jobs))
 
@@ -139,7 +151,7 @@ def _file(collector: Collector, question: JobFile, describe: Describe) -> FileVi
         _write_csv(target, _tracks(collector, question))
         return FileView(str(target), temporary=True, form=form)
     try:
-        content = read_log(log.read_bytes())
+        content = survey_log(log)
     except FileNotFoundError:
         raise series.no_curves(job) from None
     hdf5.write_job(target, places.temporary, describe([job]).get(job, ArchivedJob(job)), content)
@@ -163,12 +175,16 @@ def _tracks(collector: Collector, question: JobFile) -> list[Track]:
     choose = series.chooser(question.metrics, "job", named=True) if question.metrics else lambda _series: True
     since, until = series.span(wanted)
     try:
-        content = read_log(places.log(job).read_bytes(), lambda names: tuple(filter(choose, names)))
+        content = read_log_file(
+            places.log(job), lambda names: tuple(filter(choose, names)), inside=(since, until),
+            watch=series.refuse_above(_MOST_IN_CSV),
+        )  # fmt: skip
         return series.tracks_of(content, since, until)
     except FileNotFoundError:
         pass
     try:
-        return hdf5.read_tracks(places.kept(job) or places.archived(job), choose, since, until)
+        check = series.refuse_count_above(_MOST_IN_CSV)
+        return hdf5.read_tracks(places.kept(job) or places.archived(job), choose, since, until, check=check)
     except FileNotFoundError:
         raise series.no_curves(job) from None
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from oarlock.measure.collect import hdf5, thinning
-from oarlock.measure.collect.hdf5 import ArchivedJob, DamagedArchive
-from oarlock.measure.collect.places import SamplePlaces, day_of, is_thinned
-from oarlock.measure.collect.rowlog import read_log
+from oarlock.measure.collect.files import hdf5, thinning
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, DamagedArchive
+from oarlock.measure.collect.files.places import SamplePlaces, day_of, is_thinned
+from oarlock.measure.collect.files.rowlog import read_log_file, survey_log
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Retention:
 
     def _archive_day(self, path: Path) -> str:
         target = path.with_suffix(".h5")
-        if not target.exists() and (content := read_log(path.read_bytes())).rows:
+        if not target.exists() and (content := survey_log(path)).rows:
             about = ArchivedJob(0, name=path.parent.name)
             hdf5.write_job(target, self._places.temporary, about, content, scope="node")
         path.unlink()
@@ -250,15 +250,15 @@ def check(
 
 
 def _problem_of_log(path: Path) -> str:
-    data = path.read_bytes()
-    length = read_log(data, lambda _names: ()).length
-    return f"{len(data) - length} bytes at its end are no whole row" if length < len(data) else ""
+    size = path.stat().st_size
+    length = read_log_file(path, lambda _names: ()).length
+    return f"{size - length} bytes at its end are no whole row" if length < size else ""
 
 
 def _problem_of_file(path: Path) -> str:
     try:
         hdf5.read_about(path)
-        hdf5.read_tracks(path, lambda _series: True, 0, 1 << 62)
+        hdf5.read_through(path)
     except DamagedArchive as damaged:
         return str(damaged)
     return ""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from oarlock.measure.collect import hdf5
-from oarlock.measure.collect.hdf5 import Gap, Track, definition_of, typical_period
-from oarlock.measure.collect.places import SamplePlaces, day_of
-from oarlock.measure.collect.rowlog import LogContent, Names, read_log
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import Gap, Track, definition_of, typical_period
+from oarlock.measure.collect.files.places import SamplePlaces, day_of
+from oarlock.measure.collect.files.rowlog import LogContent, Names, read_log_file
 from oarlock.measure.metrics import MetricKind, catalogue
 from oarlock.model.errors import BadRequest, NotFound
 from oarlock.node.sources.probe import split
@@ -30,6 +30,9 @@ MOST_CURVES = 400
 USUAL_JOB = ("cpu_seconds_total", "memory_anonymous_bytes", "memory_cache_bytes", "read_bytes_total",
              "written_bytes_total", "gpu_utilization_ratio")  # fmt: skip
 USUAL_NODE = ("cpu_seconds_total", "load_1min", "meminfo_mem_available_bytes")
+MOST_READ = 20_000_000
+"""Values that are read for one answer: each takes some bytes of memory, and meanwhile nothing is logged."""
+
 _GAP_PERIODS = 3
 _DAY = 86_400
 _FOREVER = 1 << 62
@@ -97,7 +100,9 @@ def read_job(places: SamplePlaces, job: int, wanted: SeriesRange, *, live: Colle
     since, until = span(wanted)
     log, file = places.log(job), places.kept(job) or places.archived(job)
     try:
-        content = read_log(log.read_bytes(), _names(choose), verify=log not in live)
+        content = read_log_file(
+            log, _names(choose), verify=log not in live, inside=(since, until), watch=refuse_above(MOST_READ)
+        )
     except FileNotFoundError:
         return _read_file(file, job, choose, since, until, wanted)
     tracks = tracks_of(content, since, until)
@@ -108,7 +113,7 @@ def _read_file(
     file: Path, job: int, choose: Callable[[str], bool], since: int, until: int, wanted: SeriesRange
 ) -> SeriesView:
     try:
-        tracks = hdf5.read_tracks(file, choose, since, until)
+        tracks = hdf5.read_tracks(file, choose, since, until, check=refuse_count_above(MOST_READ))
     except FileNotFoundError:
         raise no_curves(job) from None
     about = hdf5.read_about(file)
@@ -154,7 +159,7 @@ def _read_day(
         about = hdf5.read_about(path)
         gaps = [Gap(*gap) for gap in about.get("gaps", ())]
         return hdf5.read_tracks(path, choose, since, until), gaps, list(about.get("involved_jobs", ()))
-    content = read_log(path.read_bytes(), _names(choose))
+    content = read_log_file(path, _names(choose), inside=(since, until))
     return tracks_of(content, since, until), hdf5.gaps(content), hdf5.involved_jobs(content, since, until)
 
 
@@ -182,6 +187,25 @@ def chooser(metrics: Iterable[str], scope: str, *, named: bool) -> Callable[[str
 def usual_metrics(scope: str) -> tuple[str, ...]:
     """Return the metrics that are drawn if none is named."""
     return USUAL_NODE if scope == "node" else USUAL_JOB
+
+
+def refuse_above(most: int) -> Callable[[LogContent], None]:
+    """Return what refuses a log while it is read, once more than so many values are wanted of it."""
+    check = refuse_count_above(most)
+    return lambda content: check(sum(len(names) * len(group.times) for names, group in content.groups.items()))
+
+
+def refuse_count_above(most: int) -> Callable[[int], None]:
+    """Return what refuses to read more than so many values."""
+
+    def check(count: int) -> None:
+        if count > most:
+            raise BadRequest(
+                f"That would be more than {most} values; so many are not read at once.",
+                hint="Name fewer metrics, or a shorter time, or download the HDF5 file.",
+            )
+
+    return check
 
 
 def _names(choose: Callable[[str], bool]) -> Callable[[Names], Names]:

@@ -1,6 +1,6 @@
 """Names of series: one tuple for equal tables, by which logs recognise them, and how many a node may have."""
 
-from oarlock.measure.collect.rowlog import Names
+from oarlock.measure.collect.files.rowlog import Names
 from oarlock.node.measure.wire import MOST_SERIES
 
 _DAY_MS = 86_400_000

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oarlock.measure.collect import hdf5, series
-from oarlock.measure.collect.hdf5 import Track
-from oarlock.measure.collect.places import SamplePlaces, day_of
-from oarlock.measure.collect.rowlog import read_log
+from oarlock.measure.collect import series
+from oarlock.measure.collect.files import hdf5
+from oarlock.measure.collect.files.hdf5 import Track
+from oarlock.measure.collect.files.places import SamplePlaces, day_of
+from oarlock.measure.collect.files.rowlog import read_log
 from oarlock.measure.colmet import records
 from oarlock.measure.colmet.tables import JOB_TABLES, NODE_TABLES, TablePlan, counted_events, plan_table, rows_of
 from oarlock.model.errors import ConfigRefused

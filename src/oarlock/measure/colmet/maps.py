@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from oarlock.measure.colmet.messages import ColmetMessage, ColmetRecord, Number, UnreadableMessage, check_host
-from oarlock.node.sources import perf
+from oarlock.node.sources.job import perf
 
 MEMORY, CPU, PERFHW = "memory", "cpu", "perfhw"
 _OWN = (

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oarlock.measure.colmet import maps, records
-from oarlock.node.sources import machine, perf
+from oarlock.node.sources.host import machine
+from oarlock.node.sources.job import perf
 from oarlock.node.sources.probe import series
 
 _NANO, _MICRO, _KIB, _MIB, _PERCENT = 1e-9, 1e-6, 1024.0, 1024.0**2, 0.01

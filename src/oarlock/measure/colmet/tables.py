@@ -8,11 +8,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.measure.collect.hdf5 import Track
+from oarlock.measure.collect.files.hdf5 import Track
 from oarlock.measure.colmet import maps, records
 from oarlock.measure.colmet.meanings import MEANINGS, RAPL_DOMAINS, SOCKETS, ColmetMeaning, perfhw_meaning
 from oarlock.measure.energy.meter import labels_of
-from oarlock.node.sources import perf
+from oarlock.node.sources.job import perf
 
 NOTHING, UNSUPPORTED = -1, 0
 NO_COUNTER = "no_counter"

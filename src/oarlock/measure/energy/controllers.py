@@ -19,8 +19,8 @@ from oarlock.measure.energy.division import believable
 from oarlock.measure.energy.ledger import READING_SECONDS
 from oarlock.measure.energy.redfish_file import ControlledNode, ControllerAddress
 from oarlock.model.errors import OarlockError
+from oarlock.node.sources.host.redfish import RedfishController, RedfishError
 from oarlock.node.sources.probe import split
-from oarlock.node.sources.redfish import RedfishController, RedfishError
 
 log = logging.getLogger(__name__)
 

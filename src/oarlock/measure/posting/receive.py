@@ -1,8 +1,8 @@
 """Samples of agents, as a server takes them: numbers of our own for their jobs, each frame once, and the ends of jobs.
 
 The jobs of another resource manager have numbers that jobs of our own may have as well. Each gets a number far above
-those (`store/queries/agent_jobs.py`), which replaces the agent's in the frames; from there on they go the way of all
-samples.
+those (`store/queries/job/agent_jobs.py`), which replaces the agent's in the frames; from there on they go the way of
+all samples.
 
 A job is over when every node that had it sent samples without it for a while, or when all of them were silent for long.
 """
@@ -10,19 +10,21 @@ A job is over when every node that had it sent samples without it for a while, o
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from oarlock.measure.collect.collector import CLOCK_SECONDS
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.posting.envelope import AgentNotice, NotedJob
 from oarlock.model.errors import Conflict, OarlockError, TooManyAtOnce
 from oarlock.node.measure.wire import UnreadableSample, read_head, renumber
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import agent_jobs, listing
-from oarlock.store.queries.agent_jobs import DescribedJob
+from oarlock.store.queries.job import agent_jobs, listing
+from oarlock.store.queries.job.agent_jobs import DescribedJob
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,13 @@ GONE_SECONDS = 60.0
 SILENT_SECONDS = 3600.0
 """A job whose nodes send nothing at all is over after so long."""
 
+RECONNECT_SECONDS = 300.0
+"""For so long after its start a server takes no node for silent: nobody could send while there was none."""
+
 SWEEP_SECONDS = 30.0
+OLDEST_SECONDS = 7 * 86_400.0
+"""Samples that waited at their agent for longer count as that old."""
+
 RETRY_SECONDS = 5
 _OWN_NODE_SECONDS = 60.0
 _PROVEN_SECONDS = 600.0  # for so long a node that sent with a token is believed with a token alone
@@ -124,13 +132,16 @@ class AgentReceiver:
         self._services = services
         self._gone, self._silent, self._pause = gone_seconds, silent_seconds, sweep_seconds
         self._nodes: dict[str, _Node] = {}
-        self._seen: dict[int, float] = {}  # jobs that are not over, and when a sample had them last
+        self._seen: dict[int, float] = {}  # jobs that are not over, and when a sample that had them came last
+        self._sampled: dict[int, float] = {}  # ... and when it was taken
+        self._began = services.clock.now()
         self._where: dict[int, set[str]] = {}  # the nodes of each
         self._checked: dict[str, float] = {}  # until when a node is known to be none of our own
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Go on with the jobs that were not over when the last server ended."""
+        self._began = self._services.clock.now()
         for job in await self._services.read(agent_jobs.not_over):
             self._seen[job.number] = float(job.last_seen)
             self._where[job.number] = set(job.nodes)
@@ -144,9 +155,18 @@ class AgentReceiver:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def take(
-        self, name: str, cluster: str, frames: Sequence[bytes | AgentNotice], *, proven: bool = True
+        self,
+        name: str,
+        cluster: str,
+        frames: Sequence[bytes | AgentNotice],
+        *,
+        proven: bool = True,
+        sent: float | None = None,
     ) -> TakenSamples:
-        """Take frames of a node, in their order: those of one POST or, if it is not `proven` by a token, of Colmet."""
+        """Take frames of a node, in their order: those of one POST or, if it is not `proven` by a token, of Colmet.
+
+        `sent`: when they were, by the clock of the agent. Samples may have waited there for long.
+        """
         if not self._services.collector.has_room(sum(len(frame) for frame in frames if isinstance(frame, bytes))):
             raise QueueFull
         await self._refuse_own(name)
@@ -160,8 +180,8 @@ class AgentReceiver:
             if place % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)  # a node that was cut off for long sends hundreds: others want to be served
             if isinstance(frame, AgentNotice):
-                await self._note(name, node, frame)
-            elif self._take_sample(name, node, frame):
+                await self._note(name, node, frame, _clock_ahead(sent, self._services.clock.now()))
+            elif self._take_sample(name, node, frame, sent):
                 taken += bool(read_head(frame).sequence)
             else:
                 repeated += 1
@@ -179,8 +199,8 @@ class AgentReceiver:
             )
         self._checked[name] = now + _OWN_NODE_SECONDS
 
-    async def _note(self, name: str, node: _Node, notice: AgentNotice) -> None:
-        """Learn which jobs the numbers of a node stand for, and mark what the agent dropped."""
+    async def _note(self, name: str, node: _Node, notice: AgentNotice, ahead: float) -> None:
+        """Learn which jobs the numbers of a node stand for, and mark what the agent dropped, by its clock."""
         if notice.fresh:
             node.numbers, node.noted = {}, {}
         new = [job for job in notice.jobs if node.noted.get(job.number) != job]
@@ -192,7 +212,8 @@ class AgentReceiver:
             self._services.live.describe_agent(name, node.cluster, notice.period)
         for gap in notice.gaps:
             jobs = {node.numbers[number] for number in gap.jobs if number in node.numbers}
-            self._services.collector.mark_missing(name, jobs, since=gap.since, until=gap.until, why=gap.why)
+            since, until = gap.since - ahead, gap.until - ahead
+            self._services.collector.mark_missing(name, jobs, since=since, until=until, why=gap.why)
 
     async def _register(self, name: str, node: _Node, new: Sequence[NotedJob]) -> None:
         now = int(self._services.clock.now())
@@ -209,7 +230,7 @@ class AgentReceiver:
             self._seen.setdefault(number, float(now))
             self._where.setdefault(number, set()).add(name)
 
-    def _take_sample(self, name: str, node: _Node, frame: bytes) -> bool:
+    def _take_sample(self, name: str, node: _Node, frame: bytes, sent: float | None) -> bool:
         """Hand a sample over; return False if it came before."""
         now = self._services.clock.now()
         try:
@@ -220,14 +241,16 @@ class AgentReceiver:
         except UnreadableSample as error:
             raise UnreadableFrames(name, str(error)) from None
         expected = frozenset(jobs)
+        at = now - _age(head.at, sent)
         # Before it is decoded here: the collector may first have to learn the tables that the frame builds on.
-        self._services.collector.put(name, data, expected, at=now, posted=True, cluster=node.cluster)
+        self._services.collector.put(name, data, expected, at=at, posted=True, cluster=node.cluster)
         live = self._services.live
         if not (live.take(name, data, expected, at=now) if head.sequence else live.take_tables(name, data)):
             raise UnreadableFrames(name, "its tables of names or its values do not fit")
         if head.sequence:
             node.boot, node.sequence, node.at = head.boot, head.sequence, now
             self._seen.update(dict.fromkeys(expected, now))
+            self._sampled.update(dict.fromkeys(expected, at))
         return True
 
     # The ends of jobs.
@@ -245,11 +268,12 @@ class AgentReceiver:
     async def sweep(self) -> None:
         """Note when jobs were seen last, and end those that are gone."""
         now = self._services.clock.now()
-        ended = {number: int(at) for number, at in self._seen.items() if self._is_over(number, at, now)}
-        seen = {number: int(at) for number, at in self._seen.items()}
+        seen = {number: int(self._sampled.get(number, at)) for number, at in self._seen.items()}
+        ended = {number: seen[number] for number, at in self._seen.items() if self._is_over(number, at, now)}
         await self._services.write(lambda tx: agent_jobs.note_seen(tx, seen, ended))
         for number in ended:
             del self._seen[number]
+            self._sampled.pop(number, None)
             self._where.pop(number, None)
             self._forget(number)
             log.info("job of an agent is over", extra={"number": number})
@@ -261,7 +285,19 @@ class AgentReceiver:
                 del node.numbers[wire], node.noted[wire]
 
     def _is_over(self, number: int, at: float, now: float) -> bool:
-        if now - at > self._silent:
+        if now - at > self._silent and now - self._began > RECONNECT_SECONDS:
             return True
         nodes = [self._nodes.get(name) for name in self._where.get(number, ())]
         return now - at > self._gone and all(node is not None and node.at > at for node in nodes)
+
+
+def _age(at: float, sent: float | None) -> float:
+    """Return for how long a sample waited at its agent; both instants are by the agent's clock, right or wrong."""
+    waited = 0.0 if sent is None else sent - at
+    return min(max(waited, 0.0), OLDEST_SECONDS) if math.isfinite(waited) else 0.0
+
+
+def _clock_ahead(sent: float | None, now: float) -> float:
+    """Return by how much the clock of an agent is wrong; 0 if it can be believed."""
+    ahead = 0.0 if sent is None else sent - now
+    return ahead if CLOCK_SECONDS < abs(ahead) <= OLDEST_SECONDS else 0.0

@@ -76,9 +76,15 @@ class SampleSender:
     name = "send"
 
     def __init__(
-        self, connection: ServerConnection, node: str, period: Callable[[], float], *, most_bytes: int = MOST_BYTES
+        self,
+        connection: ServerConnection,
+        node: str,
+        period: Callable[[], float],
+        *,
+        most_bytes: int = MOST_BYTES,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._connection, self._period, self._most_bytes = connection, period, most_bytes
+        self._connection, self._period, self._most_bytes, self._now = connection, period, most_bytes, now
         self._path = f"/api/v1/samples?node={quote(node, safe='')}"
         # In milliseconds since the boot: above every number that an earlier agent of this boot can have used.
         self._encoder = SampleEncoder(boot_id(), first=int(time.monotonic() * 1000))
@@ -189,7 +195,8 @@ class SampleSender:
         with self._lock:
             post = self._next_post()
         try:
-            reply = self._connection.request("POST", self._path, post.body, envelope.MEDIA_TYPE)
+            path = f"{self._path}&sent={self._now():.3f}"
+            reply = self._connection.request("POST", path, post.body, envelope.MEDIA_TYPE)
         except (OSError, OarlockError) as error:
             self._complain(str(error) or type(error).__name__)
             return pause

@@ -12,17 +12,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from oarlock.node import trust
-from oarlock.node.attempt import command, job_cgroup, logind, site_script, spool, work_folder
-from oarlock.node.attempt.children import ChildProcesses, NoteWriter, format_note
-from oarlock.node.attempt.command import CannotStart
+from oarlock.node.attempt import job_cgroup, site_script, spool
 from oarlock.node.attempt.debug_log import DebugLog
-from oarlock.node.attempt.environment import JobFiles
-from oarlock.node.attempt.identity import AccountCache
 from oarlock.node.attempt.job_cgroup import ManagerUnusable
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
 from oarlock.node.attempt.link import ProgramLink, receive_with_fd
-from oarlock.node.attempt.spawner import SpawnerVanished
 from oarlock.node.attempt.spool import file_path
+from oarlock.node.attempt.staging import work_folder
+from oarlock.node.attempt.user import command, logind
+from oarlock.node.attempt.user.children import ChildProcesses, NoteWriter, format_note
+from oarlock.node.attempt.user.command import CannotStart
+from oarlock.node.attempt.user.environment import JobFiles
+from oarlock.node.attempt.user.identity import AccountCache
+from oarlock.node.attempt.user.spawner import SpawnerVanished
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.cgroup.signals import choose_targets
 from oarlock.node.wire.channel import Body
@@ -203,7 +205,7 @@ class AttemptRun:
 
     def _stage_in(self) -> None:
         """Unpack the job's archive below its directory; raise `CannotStart` if that fails or takes too long."""
-        from oarlock.node.attempt import stage_in  # imported late: what a supervisor maps, every fork pays for
+        from oarlock.node.attempt.staging import stage_in  # imported late: what a supervisor maps, every fork pays for
 
         launch = self.launch
         spec = self.command_spec(launch)
@@ -241,7 +243,7 @@ class AttemptRun:
 
     def _stage_out(self) -> None:
         """Pack what the job wrote on a desktop, and take its directory away; a failure is an event."""
-        from oarlock.node.attempt import stage_out  # imported late, as above
+        from oarlock.node.attempt.staging import stage_out  # imported late, as above
 
         launch = self.launch
         most = launch.stage_out_most if launch.role == FIRST and self.report.started is not None else 0
@@ -257,7 +259,7 @@ class AttemptRun:
             child.status.close()
 
     def _wait_for_packing(self, child: command.StartedCommand) -> None:
-        from oarlock.node.attempt import stage_out
+        from oarlock.node.attempt.staging import stage_out
 
         pid, seconds = child.pid or 0, self.launch.stage_out_timeout
         self.is_ending = False  # a job that was ended has written files as well

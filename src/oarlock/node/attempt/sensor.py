@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from oarlock.node.attempt import site_script
-from oarlock.node.attempt.notice import remove_group, wait_ended
+from oarlock.node.attempt.user.notice import remove_group, wait_ended
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import BAD, UNUSABLE, CgroupLimits, NodeRequestRefused, NodeSettings, why_not_permitted

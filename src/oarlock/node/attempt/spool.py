@@ -42,6 +42,11 @@ class SpoolEntry:
         """The name in the spool of the socket where a supervisor waits for the next program."""
         return entry_name(self.key) + _SOCKET_SUFFIX
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file has no name any more: what is written to it goes with the last descriptor."""
+        return os.fstat(self.fd).st_nlink == 0
+
     def read_launch(self, key: str) -> Body | None:
         """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
         mac, _, text = self._lines()[0].partition(b" ")

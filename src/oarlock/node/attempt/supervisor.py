@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import signal
 
-from oarlock.node.attempt.children import ChildProcesses, NoteWriter
-from oarlock.node.attempt.command import CannotStart
 from oarlock.node.attempt.debug_log import DebugLog
-from oarlock.node.attempt.identity import AccountCache, User
 from oarlock.node.attempt.link import ProgramLink, drain
 from oarlock.node.attempt.run import AttemptRun, EndedBeforeStart, SupervisorTools, now
-from oarlock.node.attempt.session_table import SessionTable
-from oarlock.node.attempt.spawner import SpawnerVanished
+from oarlock.node.attempt.sessions.session_table import SessionTable
 from oarlock.node.attempt.spool import SpoolEntry
+from oarlock.node.attempt.user.children import ChildProcesses, NoteWriter
+from oarlock.node.attempt.user.command import CannotStart
+from oarlock.node.attempt.user.identity import AccountCache, User
+from oarlock.node.attempt.user.spawner import SpawnerVanished
 from oarlock.node.cgroup.base import CgroupDriver
 from oarlock.node.wire.channel import RAW, BadFrame, Body, Frame, encode_body
 from oarlock.node.wire.messages import (
@@ -40,6 +40,17 @@ _FAR = 1e12
 MAIN_SECONDS = 60.0
 """How long an interactive job waits for its main session: a server that was restarted meanwhile needs some of it."""
 
+SAVE_SECONDS = 3600.0
+"""How long a supervisor tries to write its report, on a full disk for example."""
+
+
+def log_to_system(line: str) -> None:
+    """Leave a line in the system log; where there is none it is lost."""
+    import syslog  # imported late: what a supervisor maps, every fork pays for
+
+    syslog.openlog("oarlock-node", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(syslog.LOG_ERR, line)
+
 
 class Supervisor:
     """Runs attempts on one node, one after the other: waits, answers requests, and writes the reports."""
@@ -50,7 +61,7 @@ class Supervisor:
         self._link, self._wake = link, wake
         self._accounts, self._children = AccountCache(), ChildProcesses()
         self._log = DebugLog(settings.spool, enabled=settings.debug)
-        self._sessions = SessionTable(link, self._children, self._remember_account)
+        self._sessions = SessionTable(link, self._children, self._remember_account, settings.spool)
         self._tools = SupervisorTools(
             settings,
             driver,
@@ -85,7 +96,7 @@ class Supervisor:
         except EndedBeforeStart:
             pass
         run.stop()
-        self._sessions.finish("" if run.report.outcome == EXITED else run.report.outcome)
+        self._sessions.finish(entry.key, "" if run.report.outcome == EXITED else run.report.outcome)
         run.clean_up()
         self._children.keep_idle_spawner()
         self._send_report(entry)
@@ -233,20 +244,37 @@ class Supervisor:
     def _send_report(self, entry: SpoolEntry) -> None:
         body = sign_report(self._run.report._replace(suspended=self._run.lease.suspended), self._run.launch.secret)
         text = encode_body({"event": "exited", **body}).encode()
-        self._save(entry, text)
+        self._save(entry, text, now() + SAVE_SECONDS)
         self._link.send_event(text)
 
-    def _save(self, entry: SpoolEntry, report: bytes) -> None:
-        """Write the report to the spool; on a full disk, send it at once and retry until there is room."""
+    def _save(self, entry: SpoolEntry, report: bytes, until: float) -> None:
+        """Write the report to the spool; on a full disk, send it at once and retry until there is room.
+
+        Where nobody can ever read it, or after `until`, leave a line in the system log instead: a supervisor that
+        stays for ever holds memory of the node, and nobody comes for it.
+        """
         while True:
             try:
                 # A connected program passes it to the server soon; without one it must survive a power cut (fsync).
                 entry.write(report, durable=not self._link.connected)
-            except OSError:
+            except OSError as error:
                 self._link.send_event(report)
-                self._wait(now() + _LONGEST_WAIT, [])
+                if self._is_hopeless(entry) or now() >= until:
+                    self._log_unsaved(entry, error)
+                    return
+                self._wait(min(now() + _LONGEST_WAIT, until), [])
             else:
                 return
+
+    def _is_hopeless(self, entry: SpoolEntry) -> bool:
+        """Return whether the file was removed and no program is connected: nobody will look for the report."""
+        return entry.is_removed and not self._link.connected
+
+    def _log_unsaved(self, entry: SpoolEntry, error: OSError) -> None:
+        report = self._run.report
+        name = f"job {report.job} (attempt {report.attempt})"
+        ended = f"outcome {report.outcome}, status {report.status}"
+        log_to_system(f"the report of {name} could not be written to {entry.path}: {error.strerror}; {ended}")
 
 
 _SESSION_VERBS = frozenset({"session-open", "session-join", "session-hangup"})

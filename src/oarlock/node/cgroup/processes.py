@@ -13,8 +13,8 @@ from collections.abc import Collection
 
 from oarlock.node.cgroup.base import ONLINE_CPUS, CgroupError, read, select_cpus, wait_until
 from oarlock.node.cgroup.signals import send
-from oarlock.node.sources.cpu import times
 from oarlock.node.sources.files import Values, cpu_list
+from oarlock.node.sources.job.cpu import times
 from oarlock.node.wire.messages import CgroupLimits
 
 # Linux 3.4 and later; orphans come to the nearest such process instead of to PID 1.

@@ -28,7 +28,7 @@ from oarlock.node.cgroup.base import (
 from oarlock.node.cgroup.signals import send
 from oarlock.node.cgroup.v2 import V2Tree, leave
 from oarlock.node.sources.files import UNIFIED, Values, cpu_list
-from oarlock.node.sources.final import read_counters
+from oarlock.node.sources.job.final import read_counters
 from oarlock.node.wire.messages import CgroupLimits
 
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
@@ -42,6 +42,7 @@ class Freezer:
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path
         self.procs_files: tuple[str, ...] = (self.at + "/cgroup.procs",)
+        self._killed: frozenset[int] = frozenset()
 
     def make(self) -> None:
         os.mkdir(self.at)
@@ -67,15 +68,18 @@ class Freezer:
     def kill(self) -> None:
         if self.pids():
             write(self.at + "/freezer.state", "FROZEN")
+            self._killed = frozenset(self.pids())
             send(signal.SIGKILL, self.pids)
             # A process frozen by version 1 takes its KILL only once it is thawed.
             self.thaw()
 
     def wait_empty(self, seconds: float) -> bool:
         def emptied() -> bool:
-            # A process that was forked while the freezer closed is caught in the next round.
-            self.kill()
-            return not self.pids()
+            # A process that was forked while the freezer closed is caught in the next round. Those that have their
+            # KILL are left alone: on a busy machine the next round would freeze them again before they ran to die.
+            if not self._killed.issuperset(left := self.pids()):
+                self.kill()
+            return not left
 
         return not self.pids() or wait_until(emptied, seconds)
 

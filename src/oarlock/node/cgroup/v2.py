@@ -27,7 +27,7 @@ from oarlock.node.cgroup.base import (
 )
 from oarlock.node.cgroup.signals import send
 from oarlock.node.sources.files import UNIFIED, Values, cpu_list, word_values
-from oarlock.node.sources.final import read_counters
+from oarlock.node.sources.job.final import read_counters
 from oarlock.node.wire.messages import CgroupLimits
 
 WANTED = ("cpuset", "cpu", "memory", "pids", "io")

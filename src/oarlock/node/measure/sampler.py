@@ -13,8 +13,8 @@ from typing import NamedTuple
 from oarlock.node.measure.discovery import CgroupFinder, FoundCgroup, Key
 from oarlock.node.measure.layout import CgroupIdentity, identify
 from oarlock.node.sources.files import CgroupGone, Values, is_end, is_exhausted
+from oarlock.node.sources.job.processes import owner
 from oarlock.node.sources.probe import JobSource, NodeSource, Probe, series
-from oarlock.node.sources.processes import owner
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,8 @@ class MeasureChange(NamedTuple):
 
 def parse_change(body: Body) -> MeasureChange:
     """Parse a change; raise `NodeRequestRefused` for a source or an event that does not exist, and odd numbers."""
-    from oarlock.node.sources import assemble, perf
+    from oarlock.node.sources import assemble
+    from oarlock.node.sources.job import perf
 
     change = MeasureChange(
         body.get("period"), tuple(body.get("sources", ())), tuple(body.get("perf_events", ())), body.get("seconds")

@@ -125,20 +125,6 @@ def encode_sample(at: float, node: Mapping[str, float], jobs: Mapping[int, Mappi
     return SampleEncoder().encode(at, node, jobs)
 
 
-def encode_version_1(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
-    """Encode a sample as nodes with an older program do."""
-    places: dict[str, int] = {}
-    tables = [_pack_version_1(values, places) for values in (node, *jobs.values())]
-    head = json.dumps({"at": at, "jobs": list(jobs), "names": list(places)}, separators=(",", ":")).encode()
-    return b"".join([_COUNT.pack(len(head)), head, *tables])
-
-
-def _pack_version_1(values: Mapping[str, float], places: dict[str, int]) -> bytes:
-    count = len(values)
-    which = [places.setdefault(name, len(places)) for name in values]
-    return struct.pack(f"<I{count}I{count}d", count, *which, *values.values())
-
-
 class SampleDecoder:
     """Reads the frames of one node, of any version, over all its connections."""
 

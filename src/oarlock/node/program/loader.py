@@ -27,7 +27,8 @@ _LINE = (
     'os.write(1,bytes([10,1])+b"{word} {nonce} "+("%x.%s"%(sys.hexversion,sys.implementation.cache_tag)).encode()'
     "+bytes([10]));"
     "i=sys.stdin.buffer;"
-    "exec(zlib.decompress(i.read(int(i.readline()))))"
+    "n=i.readline()or sys.exit(1);"  # a server that ends meanwhile sends nothing
+    "exec(zlib.decompress(i.read(int(n))))"
 )
 
 
@@ -144,22 +145,37 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
         if not line:
             sys.exit(1)  # the server does not want this program, and has said why
         chosen = json.loads(line)
+        if QUESTION in chosen:
+            _describe_host(chosen[QUESTION])
         return {**{name: chosen[name] for name in CHOSEN}, **fixed}
 
     _run(sources, read_settings)
+
+
+QUESTION = "describe"
+"""In place of settings: `oarlock doctor` asks what the host is like, and the program ends after its answer."""
+
+
+def _describe_host(request: dict[str, Any]) -> None:
+    """Print what the host is like, and end. Only names are asked for, and nothing is started or written."""
+    from oarlock.node.sources.host import host_facts
+
+    sys.stdout.write(json.dumps(host_facts.describe(request)) + "\n")
+    sys.stdout.flush()
+    sys.exit(0)
 
 
 CHOSEN = ("node", "silence", "idle", "sample_period", "sample_sources", "check", "instance", "spool_key", "files_kept")
 """The settings of an installed program that are the server's to choose."""
 
 
-def run_command(sources: dict[str, str]) -> None:
+def run_command(sources: dict[str, str], package: str) -> None:
     """Run the command of a job that this file is called as: `node/program/tools.py` writes it."""
     import importlib
     import os
 
     sys.meta_path.insert(0, SourceImporter(sources))
-    command = importlib.import_module(f"oarlock.cli.{os.path.basename(sys.argv[0])}")
+    command = importlib.import_module(f"{package}.{os.path.basename(sys.argv[0])}")
     sys.exit(command.main())
 
 

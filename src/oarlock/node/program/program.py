@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from oarlock.node import trust
 from oarlock.node.attempt import spool
-from oarlock.node.attempt.environment import client_socket, tools_folder
-from oarlock.node.attempt.job_key import BroughtKeys
+from oarlock.node.attempt.sessions import undelivered
 from oarlock.node.attempt.spool import HighestJob, Key
+from oarlock.node.attempt.user.environment import client_socket, tools_folder
+from oarlock.node.attempt.user.job_key import BroughtKeys
 from oarlock.node.cgroup import base, drivers
 from oarlock.node.program import file_cache, recovery, supervisor_pool
 from oarlock.node.program.event_loop import EndpointLoop, PolledEndpoint
@@ -64,11 +65,12 @@ if TYPE_CHECKING:
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
+_TIDY_SECONDS = 60.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
 _SESSIONS_BEHIND = 256 << 10  # bytes that wait for the server, above which sessions wait as well
 _ENDS = {"kill", "end"}
-_PROGRAM_VERBS = {"notify", "sense"}
-_NOTICES = 8  # notice programs of users, and sensors, that run at the same time
+_PROGRAM_VERBS = {"notify", "sense", "output"}
+_NOTICES = 8  # notice programs of users, sensors and readers of outputs that run at the same time
 
 
 class NodeProgram:
@@ -91,13 +93,14 @@ class NodeProgram:
         self._files = file_cache.FileCache(settings.spool, settings.files_kept)
         self._is_held_back = False  # whether lines of supervisors, and clients, are not read for a while
         self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
-        self._last_request = time.monotonic()
+        self._last_request = self._tidied = time.monotonic()
         self.sampling: SamplingThread | None = None
 
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, send the hello, then serve until the channel ends or the server is silent."""
         self._channel = channel
         self._recover()
+        undelivered.remove_old(self._settings.spool)
         self._loop.watch(channel, self._handle_request, self._leave)
         self._send_event(make_hello(self._settings, self._driver, self._boot, self._highest))
         if path := client_socket(self._settings.runtime):
@@ -117,7 +120,14 @@ class NodeProgram:
             self._loop.read_all()
             self._is_held_back = False
         self._pool.retire_idle(time.monotonic())
+        self._tidy()
         self._loop.poll(wait if start is None else min(wait, start))
+
+    def _tidy(self) -> None:
+        """Remove, once a minute, what sessions printed last and nobody came back for."""
+        if time.monotonic() - self._tidied >= _TIDY_SECONDS:
+            self._tidied = time.monotonic()
+            undelivered.remove_old(self._settings.spool)
 
     def _measure(self) -> float:
         """Send the sample that is due, unless the server is behind; return the seconds until something is due."""
@@ -203,8 +213,7 @@ class NodeProgram:
             return self._change_measuring(body)
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
-        self._pass_on(body, frame)
-        return None
+        return self._pass_on(body, frame)
 
     def _change_measuring(self, body: Body) -> Body:
         """Measure otherwise for a while, or (`reset`) as usual again."""
@@ -308,8 +317,10 @@ class NodeProgram:
         self._notifying.add(worker)
         self._send_to(worker, frame)
 
-    def _pass_on(self, body: Body, frame: Frame) -> None:
+    def _pass_on(self, body: Body, frame: Frame) -> Body | None:
         key = key_of(body)
+        if body["verb"] == "session-join" and (rest := self._undelivered(body)) is not None:
+            return self._send_undelivered(rest, body)
         attempt = self._attempts.get(key)
         if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
             raise NodeRequestRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
@@ -321,6 +332,20 @@ class NodeProgram:
         if isinstance(stream := body.get("stream"), int):
             self._streams[stream] = attempt.worker
         self._send_to(attempt.worker, frame)
+        return None
+
+    def _undelivered(self, body: Body) -> undelivered.Undelivered | None:
+        """Return what is left of a session whose job is over."""
+        return undelivered.read(self._settings.spool, key_of(body), body.get("session"))
+
+    def _send_undelivered(self, rest: undelivered.Undelivered, body: Body) -> Body:
+        """Send the rest of a session as its supervisor would have."""
+        stream, received = body.get("stream"), body.get("received")
+        if not isinstance(stream, int) or not isinstance(received, int) or (frames := rest.frames(received)) is None:
+            raise NodeRequestRefused(BAD, f"stream {stream!r}, received {received!r}: not of this session")
+        for data in frames:
+            self._send(RAW, stream, data)
+        return {"received": rest.received}
 
     def _pass_session_frame(self, frame: Frame) -> None:
         """Pass bytes of a session to its supervisor; those of a session that is over are dropped."""

@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from oarlock.node.attempt import debug_log, job_cgroup, logind, spool, work_folder
-from oarlock.node.attempt.environment import JobFiles
+from oarlock.node.attempt import debug_log, job_cgroup, spool
 from oarlock.node.attempt.spool import Key, SpoolEntry
+from oarlock.node.attempt.staging import work_folder
+from oarlock.node.attempt.user import logind
+from oarlock.node.attempt.user.environment import JobFiles
 from oarlock.node.cgroup.base import CgroupDriver, CgroupError
 from oarlock.node.cgroup.signals import send
 from oarlock.node.wire.channel import REQUEST, Body, encode_frame

@@ -14,9 +14,10 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from oarlock.node.attempt import notice, sensor, spool
+from oarlock.node.attempt import sensor, spool
 from oarlock.node.attempt.link import ProgramLink, receive_with_fd
 from oarlock.node.attempt.supervisor import Supervisor
+from oarlock.node.attempt.user import notice, output
 from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.base import CgroupDriver
 from oarlock.node.wire.channel import BadFrame, Body, Frame
@@ -118,9 +119,10 @@ def _supervisor(line: socket.socket, settings: NodeSettings, driver: CgroupDrive
         supervisor = Supervisor(settings, driver, boot, link, wake)
         notify = partial(notice.run, driver=driver, wake=wake, lowest_uid=settings.lowest_uid)
         sense = partial(sensor.run, node=settings.node, driver=driver, wake=wake)
+        show = partial(output.run, wake=wake, lowest_uid=settings.lowest_uid)
         while True:
             for frame in link.wait([], -1):
-                _attempt(link, supervisor, settings, frame, notify, sense)
+                _attempt(link, supervisor, settings, frame, notify, sense, show)
             if not link.connected:
                 break
     finally:
@@ -143,8 +145,9 @@ def _attempt(
     frame: Frame,
     notify: Callable[[notice.Notice], str],
     sense: Callable[[sensor.SensorRequest], Body],
+    show: Callable[[output.OutputRequest], Body],
 ) -> None:
-    """Handle a request: run one attempt, or one program of a user or of the site."""
+    """Handle a request: run one attempt, or one program of a user or of the site, or read an output."""
     try:
         body = frame.body()
         if body.get("verb") == "notify":
@@ -152,6 +155,9 @@ def _attempt(
             return
         if body.get("verb") == "sense":
             link.answer(frame.number, sense(sensor.read(body, settings)))
+            return
+        if body.get("verb") == "output":
+            link.answer(frame.number, show(output.read(body)))
             return
         launch = parse_launch(body)
         check_site_programs(launch, settings.programs)

@@ -10,27 +10,35 @@ import os
 import sys
 
 from oarlock.node import trust
-from oarlock.node.attempt.command import KEEP_TOOLS, PATH_FILE
 from oarlock.node.attempt.spool import write_all
+from oarlock.node.attempt.user.command import KEEP_TOOLS, PATH_FILE
 
 COMMANDS = ("oarsh", "oarcp", "oarprint")
+SLURM_COMMANDS = ("srun",)
+"""In a folder of their own, which only jobs of `sbatch` have in their PATH: a node may have Slurm's."""
 MODULES = (
     "oarlock",
     "oarlock.cli",
     "oarlock.cli.exit_codes",
-    "oarlock.cli.job_keys",
+    "oarlock.cli.jobs",
+    "oarlock.cli.jobs.oarcp",
+    "oarlock.cli.jobs.oarprint",
+    "oarlock.cli.jobs.oarsh",
     "oarlock.cli.layout",
     "oarlock.cli.layout.readable",
-    "oarlock.cli.oarcp",
-    "oarlock.cli.oarprint",
-    "oarlock.cli.oarsh",
     "oarlock.cli.options",
     "oarlock.cli.output",
-    "oarlock.cli.session",
-    "oarlock.cli.terminal",
+    "oarlock.cli.sessions",
+    "oarlock.cli.sessions.session",
+    "oarlock.cli.sessions.terminal",
+    "oarlock.cli.slurm",
+    "oarlock.cli.slurm.srun",
+    "oarlock.cli.submitting",
+    "oarlock.cli.submitting.job_keys",
     "oarlock.client",
     "oarlock.minimal_http",
     "oarlock.node",
+    "oarlock.node.slurm_tasks",
     "oarlock.node.wire",
     "oarlock.node.wire.stream",
 )
@@ -46,17 +54,20 @@ def write_tools(folder: str, sources: dict[str, str]) -> None:
     """
     try:
         trust.prepare(folder, 0o755)
-        text = _script(sources)
+        trust.prepare(f"{folder}/slurm", 0o755)
         for name in COMMANDS:
-            _replace(f"{folder}/{name}", text.encode())
+            _replace(f"{folder}/{name}", _script(sources, "oarlock.cli.jobs"))
+        for name in SLURM_COMMANDS:
+            _replace(f"{folder}/slurm/{name}", _script(sources, "oarlock.cli.slurm"))
         _replace(f"{folder}/{PATH_FILE}", f"{KEEP_TOOLS.format(folder=folder)}\n".encode())
     except OSError as error:
         sys.stderr.write(f"oarsh, oarcp and oarprint cannot be written into {folder}: {error}\n")
 
 
-def _script(sources: dict[str, str]) -> str:
+def _script(sources: dict[str, str], package: str) -> bytes:
     needed = {name: sources[name] for name in MODULES}
-    return f"#!{sys.executable} -IS\n{sources[_LOADER]}\nSOURCES = {needed!r}\nrun_command(SOURCES)\n"
+    text = f"#!{sys.executable} -IS\n{sources[_LOADER]}\nSOURCES = {needed!r}\nrun_command(SOURCES, {package!r})\n"
+    return text.encode()
 
 
 def _replace(path: str, data: bytes) -> None:

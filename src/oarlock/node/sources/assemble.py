@@ -6,22 +6,24 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oarlock.node.sources import gpu, machine, perf, sensors
-from oarlock.node.sources.blockio import BlockIoSource
-from oarlock.node.sources.cpu import CpuSource
+from oarlock.node.sources import gpu
 from oarlock.node.sources.gpu import JobGpuSource, NodeGpuSource, NvidiaGpus
-from oarlock.node.sources.machine import CoreSource, DiskSource, MachineSource
-from oarlock.node.sources.memory import MemorySource
-from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
-from oarlock.node.sources.perf import PerfSource
+from oarlock.node.sources.host import machine, sensors
+from oarlock.node.sources.host.machine import CoreSource, DiskSource, MachineSource
+from oarlock.node.sources.host.network import InfinibandSource, LustreSource, NetworkSource
+from oarlock.node.sources.host.sensors import RaplSource, TemperatureSource
+from oarlock.node.sources.job import perf
+from oarlock.node.sources.job.blockio import BlockIoSource
+from oarlock.node.sources.job.cpu import CpuSource
+from oarlock.node.sources.job.memory import MemorySource
+from oarlock.node.sources.job.perf import PerfSource
+from oarlock.node.sources.job.processes import ProcessSource
+from oarlock.node.sources.job.steps import StepSource
+from oarlock.node.sources.job.tasks import PidsSource, PressureSource
 from oarlock.node.sources.probe import JobSource, NodeSource
-from oarlock.node.sources.processes import ProcessSource
-from oarlock.node.sources.sensors import RaplSource, TemperatureSource
-from oarlock.node.sources.steps import StepSource
-from oarlock.node.sources.tasks import PidsSource, PressureSource
 
 if TYPE_CHECKING:
-    from oarlock.node.sources.redfish import RedfishController
+    from oarlock.node.sources.host.redfish import RedfishController
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ def _add_ipmi(sources: EnabledSources, options: SourceOptions) -> None:
 
 def _add_redfish(sources: EnabledSources, options: SourceOptions) -> None:
     if options.redfish:
-        from oarlock.node.sources import redfish  # HTTP and TLS are large; few nodes need them
+        from oarlock.node.sources.host import redfish  # HTTP and TLS are large; few nodes need them
 
         sources.node.append(redfish.source(options.redfish))
     else:

@@ -94,6 +94,11 @@ class ResumableSender:
         """Return whether the receiver has consumed everything."""
         return not self._unacknowledged
 
+    @property
+    def kept(self) -> tuple[int, bytes]:
+        """What the receiver has not consumed, and the place in the stream of its first byte."""
+        return self._begin, bytes(self._unacknowledged)
+
     def queue(self, data: bytes) -> None:
         """Add bytes to the stream."""
         self._unacknowledged += data

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.job_type import EVERYBODY, SHARING_SCOPE, JobTypes
-from oarlock.plan.rules.prerequisites import Containers
 from oarlock.plan.sets.selection import Availability
+from oarlock.plan.timeline.containers import Containers
 from oarlock.plan.timeline.occupancy import FOREVER, NewOccupancy, Occupancy, Occupation
 
 _ALONE = f"{EVERYBODY},{EVERYBODY}"

@@ -26,9 +26,10 @@ from oarlock.server.collecting.elsewhere import MeasurementsElsewhere
 from oarlock.server.collecting.messages import ArchiveShortage, BookedEnergy, MeasuredJobs
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import energy, events
-from oarlock.store.queries import summaries as stored_summaries
-from oarlock.store.queries.energy import BookedDay, MeteredDay
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.usage import energy
+from oarlock.store.queries.usage import summaries as stored_summaries
+from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
 
 log = logging.getLogger(__name__)
 

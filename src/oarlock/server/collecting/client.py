@@ -8,6 +8,7 @@ The process is started with the first sample, and again when it dies.
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from oarlock.measure.collect.collector import ExpectedJobs
-from oarlock.measure.collect.places import SamplePlaces
+from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.questions import REFUSALS, Question
 from oarlock.measure.collect.retention import RetentionPolicy
 from oarlock.measure.collect.series import NoSamples
@@ -50,7 +51,12 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 64 << 20
 """Bytes of samples that may wait for the collector."""
 
+BEHIND_SECONDS = 120.0
+"""A sample that was not logged for so long means that the collector, or its disk, does not keep up."""
+
 ANSWER_SECONDS = 60.0
+_CAUGHT_UP_SECONDS = 10.0
+_PATIENCE = 2.0  # for a killed process, when the server ends
 _MOST_QUESTIONS = 4  # at once: samples are logged between them
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _FAILING = 2
@@ -74,6 +80,8 @@ class _Waiting(NamedTuple):
     at: float
     posted: bool = False
     cluster: str = ""
+    queued: float = 0.0
+    """When it was handed over, by the steady clock."""
 
 
 @dataclass(slots=True)
@@ -96,7 +104,7 @@ class CollectorClient:
         on_measured: Callable[[MeasuredJobs], Future[None]] | None = None, summary_seconds: float = SUMMARY_SECONDS,
         remote: RemoteTarget | None = None, booked: Mapping[str, int] | None = None, redfish: Path | None = None,
         elsewhere: MeasurementsElsewhere | None = None, on_shortage: Callable[[ArchiveShortage], None] = lambda _: None,
-        on_trouble: Callable[[str], None] = lambda _: None,
+        on_trouble: Callable[[str], None] = lambda _: None, behind_seconds: float = BEHIND_SECONDS,
     ) -> None:  # fmt: skip
         self._begin = Begin(
             str(root), database, look_seconds, policy or RetentionPolicy(), energy or EnergyRules(), booking_seconds,
@@ -104,7 +112,9 @@ class CollectorClient:
         )  # fmt: skip
         self._on_booked, self._booked = on_booked, {} if booked is None else booked
         self._elsewhere, self._on_shortage, self._on_trouble = elsewhere, on_shortage, on_trouble
-        self._is_behind = False
+        self._is_behind, self._behind_seconds = False, behind_seconds
+        self._is_closing = False
+        self._refused: Counter[str] = Counter()  # by node, in processes that ended
         self._failures = 0  # processes one after the other that ended before they took anything
         self._on_measured = on_measured
         self._root, self._tables, self._most_bytes = root, tables, most_bytes
@@ -149,17 +159,21 @@ class CollectorClient:
 
         `posted`: it comes from an agent of a cluster, which may have sent it to the server before this one.
         """
+        now = time.monotonic()
+        waits = self._oldest(now)
+        if waits > self._behind_seconds:
+            self._fall_behind(f"what came {waits:.0f} s ago is not logged yet; its disk may be slow, or hang")
         if self._bytes + len(data) > self._most_bytes:
-            self._fall_behind()
+            self._fall_behind(f"{self._bytes >> 20} MB wait for it, and what comes now is dropped")
             self._drop(node, set(expected), at, at, "the collector was behind")
             return
         if node not in self._introduced:
             self._introduced.add(node)
             tables = self._tables(node)
-            self._queue.append(_Waiting(node, tables, {}, at))
+            self._queue.append(_Waiting(node, tables, {}, at, queued=now))
             self._bytes += len(tables)
         attempts = dict(expected) if isinstance(expected, Mapping) else dict.fromkeys(expected, 0)
-        self._queue.append(_Waiting(node, data, attempts, at, posted, cluster))
+        self._queue.append(_Waiting(node, data, attempts, at, posted, cluster, now))
         self._written.clear()
         self._bytes += len(data)
         if self._task is None:
@@ -179,7 +193,19 @@ class CollectorClient:
             more["controller_readings_total"] = float(counts["readings"])
             more["controllers_failing"] = float(counts["controllers_failing"])
         is_failing = self._is_behind or self._failures >= _FAILING or bool(self.progress.trouble)
-        return {**totals, "queue_bytes": float(self._bytes), "failing": float(is_failing), **more}
+        waiting = {"queue_bytes": float(self._bytes), "behind_seconds": self._oldest(time.monotonic())}
+        return {**totals, **waiting, "failing": float(is_failing), **more}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Samples by node that could be read, and that the collector did not take."""
+        return self._refused + Counter(self.progress.refused)
+
+    def _oldest(self, now: float) -> float:
+        """Return for how many seconds the sample has waited that is due to be logged next."""
+        if self._sent:
+            return now - self._sent[0][1].queued
+        return now - self._queue[0].queued if self._queue else 0.0
 
     @property
     def _remote_figures(self) -> dict[str, float]:
@@ -227,6 +253,7 @@ class CollectorClient:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._written.wait()
+        self._is_closing = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -235,12 +262,12 @@ class CollectorClient:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def _fall_behind(self) -> None:
-        """Report once that samples are dropped, until none waits any more."""
+    def _fall_behind(self, why: str) -> None:
+        """Report once that the collector does not keep up, until it does again."""
         if not self._is_behind:
             self._is_behind = True
-            log.error("measurements are not kept: the collector is behind", extra={"bytes": self._bytes})
-            self._on_trouble(f"the collector is behind, {self._bytes >> 20} MB wait for it")
+            log.error("measurements are not kept: the collector is behind", extra={"why": why, "bytes": self._bytes})
+            self._on_trouble(f"the collector is behind: {why}")
 
     def _drop(self, node: str, jobs: Set[int], since: float, until: float, why: str) -> None:
         self.counts["dropped"] += 1
@@ -293,7 +320,8 @@ class CollectorClient:
         """Wait for the process, which ends when its socket is closed; one that hangs in its disk is killed."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            await asyncio.to_thread(handle.end)
+            # The next process must not write beside this one; without a next one nobody has to wait for the disk.
+            await asyncio.to_thread(handle.end, patience=_PATIENCE if self._is_closing else None)
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         writer.write(encode(msgspec.structs.replace(self._begin, booked=dict(self._booked))))
@@ -303,7 +331,6 @@ class CollectorClient:
                 writer.write(self._chunk())
                 await writer.drain()
             self._written.set()
-            self._is_behind = False
             await self._wake.wait()
             if not self._messages:
                 await asyncio.sleep(_GATHER_SECONDS)
@@ -322,7 +349,7 @@ class CollectorClient:
             self._bytes -= len(waiting.data)
             self._number += 1
             self._sent.append((self._number, waiting._replace(data=b"")))
-            node, data, expected, at, posted, cluster = waiting
+            node, data, expected, at, posted, cluster, _ = waiting
             parts.append(encode(TakenSample(self._number, node, data, expected, at, posted, cluster)))
         return b"".join(parts)
 
@@ -369,6 +396,8 @@ class CollectorClient:
         self.progress, self._failures = progress, 0
         while self._sent and self._sent[0][0] <= progress.number:
             self._sent.popleft()
+        if self._is_behind and self._oldest(time.monotonic()) < _CAUGHT_UP_SECONDS:
+            self._is_behind = False
 
     def _settle(self, answered: Answered) -> None:
         future = self._answers.get(answered.number)
@@ -393,6 +422,8 @@ class CollectorClient:
         for waiting in (*(waiting for _, waiting in self._sent), *self._queue):
             if waiting.expected:
                 self._drop(waiting.node, set(waiting.expected), waiting.at, waiting.at, "the collector ended")
+        self._refused.update(self.progress.refused)
+        self.progress = msgspec.structs.replace(self.progress, refused={})
         self._sent.clear()
         self._queue.clear()
         self._bytes = 0

@@ -79,12 +79,16 @@ class Answered(Struct, frozen=True, tag=True):
 
 
 class Progress(Struct, frozen=True, tag=True):
-    """How far the process has come: the last sample that it took, and what it counted since its start."""
+    """How far the process has come: the last sample that it took, and what it counted since its start.
+
+    `refused` are samples by node that the server could read, and the collector did not take.
+    """
 
     number: int
     counts: dict[str, int]
     trouble: str = ""
     warnings: list[str] = []
+    refused: dict[str, int] = {}
 
 
 class BookedEnergy(Struct, frozen=True, tag=True):

@@ -10,21 +10,24 @@ import os
 import signal
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 from oarlock.config import Config
+from oarlock.job import summaries
 from oarlock.measure.batch import OwnerLookup
 from oarlock.measure.colmet.intake import ColmetIntake, ColmetOptions
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.posting.receive import AgentReceiver
-from oarlock.server import logs
-from oarlock.server.clock import RealClock
+from oarlock.model.errors import OarlockError
 from oarlock.server.collecting.bookkeeping import make_collector
 from oarlock.server.http.listen import serve_http
 from oarlock.server.http.reader_pool import ReaderPool
-from oarlock.server.reserves import raise_limit
-from oarlock.server.serve import open_instance
+from oarlock.server.instance import open_instance
+from oarlock.server.process import logs
+from oarlock.server.process.clock import RealClock
+from oarlock.server.process.reserves import raise_limit
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.web.core import ServerInterface
@@ -33,10 +36,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+BOOK_SECONDS = 60.0
+
 VERBS = frozenset({
     "version", "tokens.add", "tokens.list", "tokens.revoke", "samples.add", "agents.jobs", "jobs.series",
     "jobs.samples", "nodes.series", "energy.show", "metrics", "prometheus.targets", "scripts.add", "scripts.put",
-    "jobs.script", "audit.list",
+    "jobs.script", "audit.list", "jobs.usage", "usage.list", "usage.days", "jobs.efficiency", "jobs.findings",
+    "findings.list", "findings.rules", "jobs.report", "jobs.report_pdf",
 })  # fmt: skip
 """What a collector alone can be asked."""
 
@@ -83,6 +89,14 @@ class CollectCore:
         """Run a long computation of a user in a thread."""
         return await self._readers.run(user, work)
 
+    async def book_usage(self) -> None:
+        """Add energy that was booked after a job's last summary to it and to the sums of days, for ever."""
+        while True:
+            await asyncio.sleep(BOOK_SECONDS)
+            with contextlib.suppress(OarlockError):  # the database accepts nothing now: at the next turn
+                while await self.write(partial(summaries.book, now=int(self.clock.now()))):
+                    pass
+
     async def close(self) -> None:
         """End the collector's process and the threads."""
         await self.agents.close()
@@ -114,6 +128,7 @@ async def _collect(core: CollectCore, colmet: ColmetOptions | None, look_up: Own
     # The verbs above use no more of a server than this core has: a test asks each of them.
     serving = asyncio.create_task(serve_http(cast(ServerInterface, core), VERBS))
     stopping = asyncio.create_task(core.stopping.wait())
+    booking = asyncio.create_task(core.book_usage())
     try:
         if intake:
             intake.begin()
@@ -124,6 +139,7 @@ async def _collect(core: CollectCore, colmet: ColmetOptions | None, look_up: Own
         if intake:
             await intake.close()
         stopping.cancel()
+        booking.cancel()
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

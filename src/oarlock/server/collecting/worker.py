@@ -16,7 +16,7 @@ import msgspec
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.collect import jobs
 from oarlock.measure.collect.collector import Collector
-from oarlock.measure.collect.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.measure.collect.questions import answer
 from oarlock.measure.collect.retention import Retention
 from oarlock.measure.energy.controllers import ControllerFile
@@ -42,7 +42,7 @@ from oarlock.server.collecting.messages import (
 )
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.queries import energy, pins
+from oarlock.store.queries.usage import energy, pins
 
 if TYPE_CHECKING:
     from oarlock.measure.remote.remote_write import RemoteWriter
@@ -283,7 +283,9 @@ class CollectorProcess:
             return
         self._told = self._last, figures
         counts = {**self._collector.counts, **figures}
-        self._line.sendall(encode(Progress(self._last, counts, self._collector.trouble, self._warnings.take())))
+        collector = self._collector
+        warnings, refused = self._warnings.take(), dict(collector.refused)
+        self._line.sendall(encode(Progress(self._last, counts, collector.trouble, warnings, refused)))
 
 
 class MessageReader:
@@ -332,13 +334,22 @@ class CollectorHandle(NamedTuple):
     line: socket.socket
     process: "subprocess.Popen[bytes]"
 
-    def end(self) -> None:
-        """Wait for the process, whose socket was closed; kill it if it takes long."""
+    def end(self, *, patience: float | None = None) -> None:
+        """Wait for the process, whose socket was closed; kill it if it takes long.
+
+        One that hangs in its disk dies when the disk answers. With `patience` that is waited for so many seconds.
+        """
         try:
             self.process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            self._wait(patience)
+
+    def _wait(self, patience: float | None) -> None:
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            log.warning("the collector was killed and hangs in its disk", extra={"pid": self.process.pid})
 
 
 def spawn() -> CollectorHandle:

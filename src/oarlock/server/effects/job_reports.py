@@ -13,9 +13,9 @@ from oarlock.insight.report import make_report, text_lines
 from oarlock.insight.rules import rules_in_force
 from oarlock.model.errors import OarlockError
 from oarlock.model.summary import parse_detail
-from oarlock.server.clock import Clock
+from oarlock.server.process.clock import Clock
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import summaries
+from oarlock.store.queries.usage import summaries
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,17 @@ class JobReports:
             return ""
 
     def _write(self, tx: Tx, *, job: int) -> str:
-        judged = gather(tx, [job], now=int(self._clock.now()), gpu_property=self._config.job_gpu_property)
+        judged = gather(
+            tx,
+            [job],
+            now=int(self._clock.now()),
+            gpu_property=self._config.job_gpu_property,
+            cluster=self._config.cluster_name,
+        )
         if not judged:
             return ""
         detail = parse_detail(summaries.details_of(tx, [job])[job])
-        findings = find(rules_in_force(self._config.findings_file), judged[0].facts)
+        findings = find(rules_in_force(self._config.findings_file), judged[0].facts, script=judged[0].script)
         return "\n".join([*text_lines(make_report(judged[0], detail, findings)), ""])
 
 

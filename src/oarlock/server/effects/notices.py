@@ -4,54 +4,72 @@ import asyncio
 import logging
 import smtplib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
-from email.message import EmailMessage
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from oarlock.config import Config
-from oarlock.job.notices import REPORT
+from oarlock.insight.mails import build_mail, sender_of
 from oarlock.job.run.effects import Notify
+from oarlock.job.run.notices import REPORT
 from oarlock.job.run.reports import IncomingReport, NotificationFailed, NotificationSent
 from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
-from oarlock.node.attempt.notice import Notice
+from oarlock.node.attempt.user.notice import Notice
+from oarlock.store.queries.users.mails import NewMail
 
 _MAIL_SECONDS = 20.0
+_PERMANENT = 500  # from this code on a server means what it says: the next try would be refused, too
 
 
 class MailFailed(Exception):
-    """A mail that the server did not accept; the text has the reason."""
+    """A mail that the server did not accept; the text has the reason. `is_final`: it would not later, either."""
+
+    def __init__(self, says: str, *, is_final: bool) -> None:
+        super().__init__(says)
+        self.is_final = is_final
 
 
 class MailServer:
     """Sends mails."""
 
     def __init__(self, config: Config) -> None:
-        self._server, self._sender = config.mail_smtp_server, config.mail_sender or "oarlock@localhost"
+        self._server, self._sender = config.mail_smtp_server, sender_of(config)
         self._lock = asyncio.Lock()
 
-    async def send(self, to: Sequence[str], subject: str, text: str) -> None:
-        """Send a mail; raise `MailFailed` with the reason if the server did not accept it."""
+    async def send(
+        self,
+        to: Sequence[str],
+        subject: str,
+        text: str,
+        *,
+        html: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a mail, perhaps with an HTML part; raise `MailFailed` with the reason if it was not accepted."""
         async with self._lock:
             try:
-                await asyncio.to_thread(self._deliver, to, subject, text)
+                await asyncio.to_thread(self._deliver, to, subject, text, html, headers)
             except (OSError, ValueError, smtplib.SMTPException) as error:
-                raise MailFailed(f"a mail to {', '.join(to)} could not be sent: {error}") from error
+                says = f"a mail to {', '.join(to)} could not be sent: {error}"
+                raise MailFailed(says, is_final=_is_final(error)) from error
 
-    def _deliver(self, to: Sequence[str], subject: str, text: str) -> None:
+    def _deliver(
+        self, to: Sequence[str], subject: str, text: str, html: str, headers: Mapping[str, str] | None
+    ) -> None:
         if not self._server:
             raise ValueError("no MAIL_SMTP_SERVER is set")
-        written = mail(to, subject, text, sender=self._sender)
+        written = build_mail(to, subject, text, sender=self._sender, html=html, headers=headers)
         with smtplib.SMTP(self._server, timeout=_MAIL_SECONDS) as server:
             server.send_message(written)
 
 
-def mail(to: Sequence[str], subject: str, text: str, *, sender: str) -> EmailMessage:
-    """Build a mail; raise `ValueError` for an address or a subject that would add header lines."""
-    message = EmailMessage()
-    message["From"], message["To"], message["Subject"] = sender, ", ".join(to), subject
-    message.set_content(text)
-    return message
+def _is_final(error: Exception) -> bool:
+    """Return whether the server refused this mail for good (5xx), or it cannot be written as a mail at all."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= _PERMANENT for code, _ in error.recipients.values())
+    if isinstance(error, smtplib.SMTPSenderRefused | smtplib.SMTPDataError):
+        return error.smtp_code >= _PERMANENT
+    return isinstance(error, ValueError)
 
 
 log = logging.getLogger(__name__)
@@ -65,15 +83,23 @@ Run = Callable[[Notice], Awaitable[str]]
 ReportText = Callable[[int], Awaitable[str]]
 """Returns the report of a job as text, once it is summarised; empty if nothing was measured."""
 
+Enqueue = Callable[[NewMail], Awaitable[None]]
+"""Stores a mail that is sent when the mail server is back."""
+
 
 class NoticeSender:
     """Sends notices the way each user chose. A user's programs run one after the other; failures become reports."""
 
     def __init__(
-        self, config: Config, queue_report: Callable[[IncomingReport], None], run: Run, report: ReportText
+        self,
+        config: Config,
+        queue_report: Callable[[IncomingReport], None],
+        run: Run,
+        report: ReportText,
+        enqueue: Enqueue | None = None,
     ) -> None:
         self._queue_report, self._run, self._mail_server = queue_report, run, MailServer(config)
-        self._report = report
+        self._report, self._enqueue = report, enqueue
         self._sent: dict[str, deque[float]] = {}
         self._programs = asyncio.Semaphore(_PROGRAMS)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -107,6 +133,9 @@ class NoticeSender:
         try:
             await self._mail_server.send([address], subject, text)
         except MailFailed as problem:
+            if self._enqueue is not None and not problem.is_final:
+                await self._enqueue(NewMail(0, notice.user, "", address, subject, text, job=notice.job))
+                return
             self._queue_report(NotificationFailed(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 
     async def _execute(self, notice: Notify, program: str) -> None:

@@ -13,15 +13,15 @@ from oarlock.job.run.effects import Notify, RunEpilogue
 from oarlock.job.run.reports import Exited, IncomingReport, NodeReport, Started
 from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable
 from oarlock.model.event import EventType
-from oarlock.node.attempt.identity import UserRefused
-from oarlock.node.attempt.notice import Notice
+from oarlock.node.attempt.user.identity import UserRefused
+from oarlock.node.attempt.user.notice import Notice
 from oarlock.node.wire.messages import NOT_NOW, Launch
 from oarlock.server.accounts import AccountLookup
 from oarlock.server.effects import programs
 from oarlock.server.effects.node_commands import PowerCommands, configured_checker
-from oarlock.server.effects.notices import NoticeSender, ReportText
+from oarlock.server.effects.notices import Enqueue, NoticeSender, ReportText
 from oarlock.server.nodes.fleet import Fleet
-from oarlock.server.stage_out import StageOutStore
+from oarlock.server.staging.stage_out import StageOutStore
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,10 @@ class _AwaitedReport(NamedTuple):
             raise NodeUnreachable(self.node, says, sent=True) from None
 
 
+LoginHostOf = Callable[[int], Awaitable[str]]
+"""Returns the login host that was proven for a job; an empty text if none was."""
+
+
 class ServerPlatform:
     """Runs each effect in a task of its own."""
 
@@ -58,13 +62,16 @@ class ServerPlatform:
         archives: Path,
         stage_outs: StageOutStore,
         report: ReportText,
+        enqueue: Enqueue,
+        login_host: LoginHostOf,
     ) -> None:
         self._fleet, self._config, self._archives, self._stage_outs = fleet, config, archives, stage_outs
+        self._login_host = login_host
         self._transfers = asyncio.Semaphore(_MOST_TRANSFERS)
         self._places: dict[tuple[int, int, str], _AwaitedReport] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts = AccountLookup()
-        self._notices = NoticeSender(config, receive, self._run_notice, report)
+        self._notices = NoticeSender(config, receive, self._run_notice, report, enqueue)
         self._checker = configured_checker(config)
         self._power = PowerCommands(config, receive)
         self._healing = asyncio.Lock()
@@ -232,7 +239,8 @@ class ServerPlatform:
             identified = notice._replace(uid=await self._accounts.uid(notice.user))
         except UserRefused as refusal:
             return str(refusal)
-        return await self._fleet.node(self._config.notify_hostname).notify(identified)
+        host = await self._login_host(notice.job) or self._config.notify_hostname
+        return await self._fleet.node(host).notify(identified)
 
 
 async def _guarded(effect: Coroutine[Any, Any, None]) -> None:

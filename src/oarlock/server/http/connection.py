@@ -23,6 +23,13 @@ _PARTING_SECONDS = 5.0  # for the last frames to be read
 _BUFFER = 1 << 16
 
 
+PROXY_SOCKET = "portal.sock"
+"""The socket in the state directory at which a proxy is believed who names users (PORTAL_USER_HEADER)."""
+
+PROXY = "the proxy"
+"""Whose all connections at that socket are."""
+
+
 class UpgradedConnection:
     """Frames in both directions. `lost` is set when the connection is closed, whichever side did it."""
 
@@ -124,6 +131,8 @@ class ConnectionLimits:
     def refusal(self, caller: int | str) -> TooManyAtOnce | None:
         """Return the error if one more connection of the caller is one too many."""
         most = self.most_of_address if isinstance(caller, str) and self.most_of_address else self.most_of_one
+        if caller == PROXY:
+            most = self.most_at_port
         if self.open[caller] >= most:
             return TooManyAtOnce(f"There are already {most} connections of yours.", hint="Close some first.")
         if self.in_all >= self.most or (isinstance(caller, str) and self.at_port >= self.most_at_port):
@@ -214,7 +223,9 @@ class Connection(HttpToolsProtocol):
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1, low=0)
         self.transport = WholeResponseTransport(transport, self.loop)  # type: ignore[assignment]
         # A dictionary of its own: all connections share the one that uvicorn hands out.
-        self.app_state = {**self.app_state, "peer": _peer(transport), "connection": self}
+        proxied = _is_proxied(transport)
+        peer = None if proxied else _peer(transport)  # the proxy speaks for others, never for itself
+        self.app_state = {**self.app_state, "peer": peer, "proxied": proxied, "connection": self}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -334,6 +345,12 @@ def refusal_text(error: OarlockError) -> bytes:
 def peer_of(sock: socket.socket) -> SocketPeer:
     """Return the credentials of the other end of a Unix socket, which the kernel vouches for."""
     return SocketPeer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+
+
+def _is_proxied(transport: asyncio.Transport) -> bool:
+    """Return whether a connection came in at the proxy's socket; it listened before it was renamed to its path."""
+    sock = transport.get_extra_info("socket")
+    return sock.family == socket.AF_UNIX and str(sock.getsockname()).rpartition("/")[2].rstrip("~") == PROXY_SOCKET
 
 
 def _peer(transport: asyncio.Transport) -> SocketPeer | None:

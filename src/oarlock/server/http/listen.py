@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import pwd
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,14 +23,24 @@ from typing import Any
 import uvicorn
 
 from oarlock.config import Config
-from oarlock.model.errors import ConfigRefused, PortTaken, TooManyAtOnce
+from oarlock.model.errors import ConfigRefused, Forbidden, PortTaken, TooManyAtOnce
 from oarlock.server.http import tls
-from oarlock.server.http.connection import Connection, ConnectionLimits, caller_of, peer_of, refusal_text
-from oarlock.server.nodes import python_rules
-from oarlock.server.reserves import connection_shares, descriptor_limit
+from oarlock.server.http.connection import (
+    PROXY,
+    PROXY_SOCKET,
+    Connection,
+    ConnectionLimits,
+    caller_of,
+    peer_of,
+    refusal_text,
+)
+from oarlock.server.passwords.pam import PamCheck
+from oarlock.server.process.reserves import connection_shares, descriptor_limit
+from oarlock.server.rules import python_rules
 from oarlock.web import app
 from oarlock.web.core import ServerInterface
 from oarlock.web.dispatch import Dispatcher
+from oarlock.web.passwords import PasswordDoor
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.submission_service import SubmissionService
 
@@ -60,10 +71,21 @@ class AcceptGuard:
         self._refused: deque[tuple[float, socket.socket, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, connection: socket.socket, address: Any, *, is_tls: bool) -> socket.socket | None:
-        """Return a connection that may come in, counted; one that may not is closed, now or soon."""
-        if connection.family == socket.AF_UNIX:
-            caller: int | str = peer_of(connection).uid
+    def admit(
+        self, connection: socket.socket, address: Any, *, is_tls: bool, proxies: Collection[int] | None = None
+    ) -> socket.socket | None:
+        """Return a connection that may come in, counted; one that may not is closed, now or soon.
+
+        `proxies`: whose processes may connect there, for the proxy's socket.
+        """
+        caller: int | str
+        if proxies is not None:
+            caller = PROXY
+            if peer_of(connection).uid not in proxies:
+                self._refuse_later(connection, _not_the_proxy())
+                return None
+        elif connection.family == socket.AF_UNIX:
+            caller = peer_of(connection).uid
         elif self._limits.admits(address[0]):
             caller = caller_of(address[0])
         else:
@@ -112,6 +134,7 @@ class GuardedSocket(socket.socket):
 
     guard: AcceptGuard | None = None
     is_tls = False
+    proxies: Collection[int] | None = None
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection that may come in; without one, do as if nobody had connected."""
@@ -119,7 +142,7 @@ class GuardedSocket(socket.socket):
             connection, address = super().accept()
             if self.guard is None:
                 return connection, address
-            admitted = self.guard.admit(connection, address, is_tls=self.is_tls)
+            admitted = self.guard.admit(connection, address, is_tls=self.is_tls, proxies=self.proxies)
             if admitted is not None:
                 return admitted, address
         raise BlockingIOError
@@ -128,6 +151,13 @@ class GuardedSocket(socket.socket):
 @lru_cache(maxsize=16)
 def _text(sentence: str, hint: str) -> bytes:
     return refusal_text(TooManyAtOnce(sentence, hint=hint))
+
+
+@lru_cache(maxsize=1)
+def _not_the_proxy() -> bytes:
+    return refusal_text(
+        Forbidden("This socket is the proxy's.", hint="PORTAL_PROXY_USERS in the server's settings names its account.")
+    )
 
 
 def _refuse(connection: socket.socket, text: bytes) -> None:
@@ -150,12 +180,23 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Sockets that listen: the Unix one, and those of the port."""
+    """Sockets that listen: the Unix one, those of the port, and that of a proxy that names users."""
 
     unix: GuardedSocket
     tcp: Sequence[GuardedSocket]
     path: Path
     tls: ssl.SSLContext | None = None  # at the port
+    proxy: GuardedSocket | None = None
+
+    @property
+    def local(self) -> list[GuardedSocket]:
+        """The Unix sockets."""
+        return [self.unix] if self.proxy is None else [self.unix, self.proxy]
+
+    @property
+    def all(self) -> list[GuardedSocket]:
+        """All sockets."""
+        return [*self.local, *self.tcp]
 
     @property
     def port(self) -> int:
@@ -163,10 +204,19 @@ class Listeners:
         return int(self.tcp[0].getsockname()[1])
 
 
-async def serve_http(core: ServerInterface, verbs: Collection[str] | None = None) -> None:
-    """Answer requests until cancelled; then finish what is under way, for a moment, and go. `verbs`: only those."""
+async def serve_http(
+    core: ServerInterface, verbs: Collection[str] | None = None, *, read_only: bool = False,
+    ready: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Answer requests until cancelled; then finish what is under way, for a moment, and go. `verbs`: only those.
+
+    `read_only`: the cluster is another's, and nothing there is changed. `ready` is called once connections are
+    accepted.
+    """
     listeners = await listen(core)
-    site = AccessPolicy.of(core.config)
+    if ready is not None:
+        ready()
+    site = replace(AccessPolicy.of(core.config), read_only=read_only)
     shares = connection_shares(descriptor_limit())
     limits = ConnectionLimits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
     if core.config.tls_ended_by_proxy:
@@ -182,7 +232,9 @@ async def listen(core: ServerInterface) -> Listeners:
     path = core.state_dir / SOCKET
     try:
         _check_secrecy(config, tcp, tls_context)
-        return Listeners(_open_unix(path), tcp, path, tls_context)
+        proxies = _proxies(config)
+        unix = _open_unix(path, mode=0o666 if os.geteuid() == 0 or config.serve_everybody else 0o600)
+        return Listeners(unix, tcp, path, tls_context, _open_proxy(core.state_dir, proxies))
     except (PortTaken, ConfigRefused):
         for sock in tcp:
             sock.close()
@@ -194,13 +246,15 @@ async def answer(
     verbs: Collection[str] | None = None,
 ) -> None:  # fmt: skip
     """Serve on these sockets until cancelled."""
-    dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
+    service = core.config.portal_pam_service
+    passwords = PasswordDoor(PamCheck(service)) if service else None
+    dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run), passwords)
     server = _Server(_settings(dispatcher, limits, verbs), listeners)
     guard = AcceptGuard(limits)
-    for sock in (listeners.unix, *listeners.tcp):
+    for sock in listeners.all:
         sock.guard = guard
-        sock.is_tls = sock is not listeners.unix and listeners.tls is not None
-    serving = asyncio.create_task(server.serve(sockets=[listeners.unix, *listeners.tcp]))
+        sock.is_tls = sock in listeners.tcp and listeners.tls is not None
+    serving = asyncio.create_task(server.serve(sockets=listeners.all))  # type: ignore[arg-type]
     encrypted = "yes" if listeners.tls else "no"
     log.info("listening", extra={"socket": str(listeners.path), "port": listeners.port, "tls": encrypted})
     try:
@@ -215,9 +269,11 @@ async def answer(
         serving.cancel()
         await _abort_connections(server)
         guard.close()
-        dispatcher.accounts.close()
+        dispatcher.close()
         listeners.path.unlink(missing_ok=True)
-        for sock in (listeners.unix, *listeners.tcp):
+        if listeners.proxy is not None:
+            listeners.path.with_name(PROXY_SOCKET).unlink(missing_ok=True)
+        for sock in listeners.all:
             sock.close()
 
 
@@ -229,7 +285,7 @@ async def _stop_accepting(server: uvicorn.Server, serving: asyncio.Task[None], l
     """
     while not (server.started or serving.done()):  # noqa: ASYNC110 (uvicorn has no event for it)
         await asyncio.sleep(0)
-    for sock in (listeners.unix, *listeners.tcp):
+    for sock in listeners.all:
         asyncio.get_running_loop().remove_reader(sock.fileno())
     for _ in ("transport", "protocol"):  # each takes a turn of the loop
         await asyncio.sleep(0)
@@ -258,7 +314,7 @@ class _Server(uvicorn.Server):
         if context is None:
             await super().startup(sockets)
             return
-        await super().startup([self._listeners.unix])
+        await super().startup(self._listeners.local)  # type: ignore[arg-type]
         loop, config = asyncio.get_running_loop(), self.config
 
         def connection() -> asyncio.Protocol:
@@ -307,7 +363,29 @@ def _check_secrecy(config: Config, tcp: Sequence[socket.socket], context: ssl.SS
         )
 
 
-def _open_unix(path: Path) -> GuardedSocket:
+def _proxies(config: Config) -> frozenset[int] | None:
+    """Return whose processes may connect at the proxy's socket; None if there is none."""
+    if not config.portal_user_header or not config.portal:
+        return None
+    try:
+        named = {pwd.getpwnam(name).pw_uid for name in config.portal_proxy_users}
+    except KeyError as unknown:
+        raise ConfigRefused(
+            f"PORTAL_PROXY_USERS: {unknown.args[0]}.", hint="Name the account that the proxy runs as, as in www-data."
+        ) from None
+    return frozenset(named or {0, os.geteuid()})
+
+
+def _open_proxy(state_dir: Path, proxies: frozenset[int] | None) -> GuardedSocket | None:
+    if proxies is None:
+        (state_dir / PROXY_SOCKET).unlink(missing_ok=True)
+        return None
+    sock = _open_unix(state_dir / PROXY_SOCKET, mode=0o666)  # the kernel says who connects
+    sock.proxies = proxies
+    return sock
+
+
+def _open_unix(path: Path, *, mode: int) -> GuardedSocket:
     """Listen at a path; remove what a dead server left there. Whoever can reach the directory can connect.
 
     The socket listens before it is renamed to its path, so that no client that sees the path is refused.
@@ -317,7 +395,7 @@ def _open_unix(path: Path) -> GuardedSocket:
     sock = GuardedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(early))
-        early.chmod(0o600 if os.geteuid() else 0o666)
+        early.chmod(mode)
         sock.listen(_BACKLOG)
         early.rename(path)
     except OSError as problem:

@@ -13,7 +13,8 @@ from oarlock.job.run.reports import (
 )
 from oarlock.server.nodes.channel import NodeChannel
 from oarlock.server.nodes.command import installed, local, ssh
-from oarlock.server.nodes.node import ConnectionSlots, NodeClient, Timeouts
+from oarlock.server.nodes.connection_slots import ConnectionSlots, Timeouts
+from oarlock.server.nodes.node import NodeClient
 
 __all__ = [
     "AttemptMissing",

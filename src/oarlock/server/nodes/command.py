@@ -72,6 +72,11 @@ def installed(
     return NodeCommand((*words, "oarlock-node"), quoted=True, installed=True)
 
 
+def by_root_program(command: Sequence[str]) -> NodeCommand:
+    """Return the command for nodes of this machine where the server is not root's: an installed program, as by ssh."""
+    return NodeCommand(tuple(command), quoted=False, installed=True)
+
+
 def _ssh_words(node: str, command: Sequence[str], user: str, connect: int, alive: int) -> tuple[str, ...]:
     options = [option.format(connect=connect, alive=alive) for option in _OPTIONS]
     flags = [word for option in options for word in ("-o", option)]

@@ -37,7 +37,8 @@ from oarlock.node.wire.messages import (
 )
 from oarlock.server.nodes.channel import NodeChannel
 from oarlock.server.nodes.command import NodeCommand
-from oarlock.server.nodes.node import DESKTOP_AWAY, ConnectionSlots, NodeClient, Timeouts
+from oarlock.server.nodes.connection_slots import ConnectionSlots, Timeouts
+from oarlock.server.nodes.node import DESKTOP_AWAY, NodeClient
 from oarlock.server.nodes.processes import NodeProcess
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from oarlock import __version__
 from oarlock.client import Client, RequestRefused
 from oarlock.node import trust
 from oarlock.node.program import loader
-from oarlock.node.sources import topology
+from oarlock.node.sources.host import topology
 from oarlock.node.wire.stream import CONTROL, DATA, LENGTH_BYTES, StreamBroken, decode_length, encode_frame
 from oarlock.server.nodes.channel import node_fingerprint, node_sources
 

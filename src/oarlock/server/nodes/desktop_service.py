@@ -25,7 +25,8 @@ from oarlock.server.nodes.desktop import DesktopClient
 from oarlock.server.nodes.fleet import Fleet
 from oarlock.server.nodes.processes import DesktopNodeProcess
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import resources, user_records
+from oarlock.store.queries.cluster import resources
+from oarlock.store.queries.users import user_records
 from oarlock.web.core import ClockInterface, SessionConnection
 from oarlock.web.identity import Caller
 

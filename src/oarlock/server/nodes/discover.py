@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from oarlock.job.cluster.inventory import Machine
-from oarlock.node.sources import topology
+from oarlock.node.sources.host import topology
 from oarlock.server.nodes.command import NodeCommand, local, ssh
 
 _LOADER = "import sys;exec(sys.stdin.read())"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oarlock.config import Config
+from oarlock.job.check.live import NodeAttempts
 from oarlock.job.run import site_programs
 from oarlock.job.run.reports import NodeReport
 from oarlock.measure.energy import redfish_file
@@ -20,7 +21,7 @@ from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
 from oarlock.server.nodes.client_on_node import ClientOnNode
-from oarlock.server.nodes.command import NodeCommand
+from oarlock.server.nodes.command import NodeCommand, by_root_program
 from oarlock.server.nodes.desktop import DesktopClient
 from oarlock.server.nodes.install import FixedNodeSettings
 from oarlock.settings.kinds import NodeAccess, NodeTransport
@@ -116,6 +117,18 @@ class Fleet:
             node.is_measured_idle = self._has_meter and name not in self._by_controller
         return self._nodes[name]
 
+    async def survey(self, names: Sequence[str]) -> list[NodeAttempts]:
+        """Ask nodes what is there; those that do not answer say why."""
+
+        async def ask(name: str) -> NodeAttempts:
+            try:
+                boot, there = await self.node(name).survey()
+            except OarlockError as problem:
+                return NodeAttempts(name, problem=str(problem))
+            return NodeAttempts(name, boot, there)
+
+        return list(await asyncio.gather(*map(ask, names)))
+
     async def measure(self, names: Sequence[str], change: Body) -> None:
         """Change how nodes measure; if one cannot be reached, or refuses, all measure as before."""
         await asyncio.gather(*(self.node(name).ping() for name in names))
@@ -145,6 +158,11 @@ class Fleet:
         for node in self._nodes.values():
             await node.close()
 
+    @property
+    def _has_root_program(self) -> bool:
+        """Whether nodes of this machine are served by a program of root's, since this server is not root's."""
+        return os.geteuid() != 0 and self._config.serve_everybody
+
     def _is_here(self, name: str) -> bool:
         match self._config.node_transport:
             case NodeTransport.LOCAL:
@@ -156,7 +174,7 @@ class Fleet:
 
     def _command(self, name: str) -> NodeCommand:
         if self._is_here(name):
-            return local()
+            return by_root_program(self._config.local_node_cmd) if self._has_root_program else local()
         config = self._config
         reach = installed if config.node_access is NodeAccess.INSTALLED else ssh
         return reach(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
@@ -165,9 +183,9 @@ class Fleet:
         """Return where the node keeps its files; nodes of this machine have a place each in the state directory."""
         config = self._config
         spool, runtime = node_directories(config)
-        if self._is_here(name):
+        if self._is_here(name) and not self._has_root_program:
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
-        lowest = config.job_min_uid if os.geteuid() == 0 else 0
+        lowest = config.job_min_uid if os.geteuid() == 0 or config.serve_everybody else 0
         return NodeSettings(
             name,
             str(spool),

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,80 +27,24 @@ from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.model.job import UnknownAttempt
 from oarlock.node.attempt import sensor
-from oarlock.node.attempt.notice import SECONDS, Notice
+from oarlock.node.attempt.user import output
+from oarlock.node.attempt.user.notice import SECONDS, Notice
+from oarlock.node.attempt.user.output import OutputRequest
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import GENERATED, SEEN, Launch, NodeSettings, fingerprint, verify_report
 from oarlock.server.nodes import file_transfer
 from oarlock.server.nodes.channel import NodeChannel, OnClient
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
+from oarlock.server.nodes.connection_slots import ConnectionSlots, Timeouts
+from oarlock.server.nodes.node_messages import Key, key_of, public_key, unknown_attempt
 from oarlock.web.concurrency import KeyedLocks
 
 log = logging.getLogger(__name__)
 
-Key = tuple[int, int]
-"""A job and its attempt."""
-
 DESKTOP_AWAY = "it is a desktop and has not connected"
 
 _SESSION_SECONDS = 70.0  # a home directory that hangs is noticed on the node after a minute
-_LONGEST_PUBLIC_KEY = 1000  # characters
-_LONGEST = 64  # characters of a name that only a node vouches for
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Deadlines, in seconds."""
-
-    connect: float = 20.0  # from the start of ssh to the node's hello
-    answer: float = 30.0
-    first_retry: float = 1.0
-    last_retry: float = 60.0
-    ping: float = 30.0  # between two pings of a silent connection
-    pong: float = 30.0  # for the answer to a ping
-    idle: float = 300.0  # an unused connection is closed after this
-
-
-class ConnectionSlots:
-    """Limits how many connections are open, and how many are being opened, over all nodes.
-
-    Nodes without jobs may stay connected, to be measured, as long as a quarter is free for others; whoever needs a
-    connection when there is none left gets that of such a node.
-    """
-
-    def __init__(self, *, open_: int = 1000, opening: int = 25, idle_opening: int = 4) -> None:
-        self._open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
-        self.idle_opening = asyncio.Semaphore(idle_opening)
-        self._most, self._used = open_, 0
-        self._idle: dict[NodeClient, None] = {}
-
-    @property
-    def has_room_for_idle(self) -> bool:
-        """Whether a quarter of the connections is free."""
-        return self._used <= self._most * 3 // 4
-
-    async def acquire(self) -> None:
-        """Wait for a connection that may be opened."""
-        if self._open.locked() and self._idle:
-            await self._idle.popitem()[0].leave()
-        await self._open.acquire()
-        self._used += 1
-
-    def leave(self, node: "NodeClient") -> None:
-        """Note that a connection is about to be closed; `release` follows."""
-        self._used -= 1
-        self._idle.pop(node, None)
-
-    def release(self) -> None:
-        """Return a connection."""
-        self._open.release()
-
-    def is_idle(self, node: "NodeClient", *, idle: bool) -> None:
-        """Note whether a node is connected for its measurements alone."""
-        if idle:
-            self._idle[node] = None
-        else:
-            self._idle.pop(node, None)
 
 
 class NodeSession:
@@ -239,6 +182,11 @@ class NodeClient:
         """Run a user's program on the node; return what went wrong, or an empty text."""
         return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
+    async def show_output(self, request: OutputRequest) -> tuple[str, int, str]:
+        """Read the end of a file as its user; return it, the size of the file, and what went wrong."""
+        answer = await self._ask("output", request.body(), seconds=output.SECONDS + 1 + self._timeouts.answer)
+        return str(answer.get("out", "")), int(answer.get("size", 0)), str(answer.get("says", ""))
+
     async def sense(self, path: str, job: int, cpuset: str, *, seconds: int = sensor.SECONDS) -> tuple[str, str]:
         """Run the site's sensor on the node; return what it printed, and what went wrong."""
         request = sensor.SensorRequest(path, job, cpuset, seconds)._asdict()
@@ -305,6 +253,12 @@ class NodeClient:
     def expected(self) -> dict[int, int]:
         """The jobs that are on this node, as far as is known here, with the number of their attempt."""
         return {job: attempt for job, attempt in self._secrets if (job, attempt) not in self._passed_on}
+
+    async def survey(self) -> tuple[str, tuple[UnknownAttempt, ...]]:
+        """Return the boot id of the node, and all attempts that are there, whoever began them."""
+        attempts = (await self._ask("status"))["attempts"]
+        boot = self._hello.boot if self._hello is not None else ""
+        return boot, tuple(unknown_attempt(self.name, about) for about in attempts)
 
     async def ping(self) -> None:
         """Raise `NodeUnreachable` if the node does not answer."""
@@ -425,23 +379,23 @@ class NodeClient:
         attempts = (await channel.ask("status", seconds=self._timeouts.answer))["attempts"]
         self._passed_on.clear()
         ours = [about for about in attempts if self._is_ours(about)]
-        unknown = [_unknown(self.name, about) for about in attempts if not self._is_ours(about)]
+        unknown = [unknown_attempt(self.name, about) for about in attempts if not self._is_ours(about)]
         self._unknown = {(attempt.job, attempt.attempt): attempt.tag for attempt in unknown if attempt.alive}
         self._on_event(NodeReachable(self.name, hello, tuple(unknown)))
         reported: set[Key] = set()
         for about in ours:
-            key = _key(about)
+            key = key_of(about)
             reported.add(key)
             if "report" in about:
                 self._reported(about["report"])
             elif about.get("started"):
-                self._on_event(Started(self.name, *key, about["started"], _public_key(about)))
+                self._on_event(Started(self.name, *key, about["started"], public_key(about)))
         for key in set(self._secrets) - reported:
             self._on_event(AttemptMissing(self.name, *key))
 
     def _is_ours(self, about: Body) -> bool:
         """Return whether a node speaks of an attempt that is awaited; one of its number may have another secret."""
-        secret = self._secrets.get(_key(about))
+        secret = self._secrets.get(key_of(about))
         return secret is not None and about.get("tag") == fingerprint(secret)
 
     def _keep(self, *, after: float) -> None:
@@ -497,7 +451,7 @@ class NodeClient:
     # Messages of the node.
 
     def _on_frame(self, body: Body) -> None:
-        key = _key(body)
+        key = key_of(body)
         if body.get("event") == "unsigned-ended" or self._is_end_of_unknown(key, body):
             self._on_event(UnknownEnded(self.name, *key, self._unknown.pop(key, "")))
         elif body.get("event") == "exited":
@@ -506,7 +460,7 @@ class NodeClient:
             return
         elif body.get("event") in {"started", "here"} and body.get("started"):
             # A supervisor may say that it is here after the node was asked what runs there.
-            self._on_event(Started(self.name, *key, body["started"], _public_key(body)))
+            self._on_event(Started(self.name, *key, body["started"], public_key(body)))
         elif body.get("event") == "checkpointed":
             self._on_event(Checkpointed(self.name, *key))
 
@@ -520,7 +474,7 @@ class NodeClient:
         """Emit a report once, if it is about an attempt of ours and signed with its secret."""
         if not isinstance(body, dict):
             return
-        key = _key(body)
+        key = key_of(body)
         if key in self._passed_on:
             return
         secret = self._secrets.get(key)
@@ -540,33 +494,3 @@ async def _never() -> bool:
 
 async def _no_key(_fingerprint: str) -> str | None:
     return None
-
-
-def _public_key(body: Body) -> str:
-    """Return the public half of the pair that a node made for a job, if it did."""
-    text = body.get("key", "")
-    return text if isinstance(text, str) and len(text) <= _LONGEST_PUBLIC_KEY else ""
-
-
-def _key(body: Body) -> Key:
-    job, attempt = body.get("job"), body.get("attempt")
-    return (job, attempt) if isinstance(job, int) and isinstance(attempt, int) else (0, 0)
-
-
-def _unknown(node: str, about: Body) -> UnknownAttempt:
-    """Parse what a node reports of an attempt that is not expected. Unsigned ones have only their numbers."""
-    job, attempt = _key(about)
-    held = about.get("resources")
-    started, walltime = about.get("started"), about.get("walltime")
-    return UnknownAttempt(
-        node=node,
-        job=job,
-        attempt=attempt,
-        tag=str(about.get("tag", "")),
-        generation=str(about.get("generation", ""))[:_LONGEST],
-        user="".join(filter(str.isprintable, str(about.get("user") or "")))[:_LONGEST],
-        since=int(started) if isinstance(started, float | int) else 0,
-        walltime=walltime if isinstance(walltime, int) else 0,
-        resources=tuple(number for number in held if isinstance(number, int)) if isinstance(held, list) else (),
-        alive=bool(about.get("alive", "report" not in about)),
-    )

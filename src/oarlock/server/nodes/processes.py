@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from oarlock import __version__
 from oarlock.node.wire.channel import BadFrame
 from oarlock.node.wire.stream import CONTROL, DATA, StreamBroken
-from oarlock.server.reserves import lower_again
+from oarlock.server.process.reserves import lower_again
 
 _CHUNK = 1 << 16
 _PARTING = 1.0  # seconds for the other side to end by itself
@@ -101,6 +101,9 @@ class LocalNodeProcess:
             self._close_pipes()  # `wait` also waits for the pipes, and a full one would never be closed
             await self._process.wait()
         self._close_pipes()
+        if self._stdin is not None:  # asyncio logs the error of a broken pipe unless somebody asks for it
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(self._stdin.wait_closed(), _PARTING)
 
     def _close_pipes(self) -> None:
         transport: Any = getattr(self._process, "_transport", None)

@@ -20,15 +20,15 @@ import msgspec
 from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.reactor.steps import QuickPass
-from oarlock.job.run import schedule
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.model.errors import Unavailable
 from oarlock.model.snapshot import SitePlan
 from oarlock.plan.site_view import SiteView
 from oarlock.server.planning import worker
 from oarlock.server.planning.worker import LENGTH, PlanRequest
 from oarlock.store.engine.database import Database
-from oarlock.store.queries import snapshot
+from oarlock.store.queries.planning import snapshot
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ import msgspec
 from oarlock.config import Config
 from oarlock.model.snapshot import BUILT_IN_POLICY, PROGRAM_NAME, SitePlan
 from oarlock.plan.site_view import SchedulerAnswer, SiteView, WrongAnswer
-from oarlock.server.clock import Clock
 from oarlock.server.effects import programs
 from oarlock.server.planning.client import PlanningClient
+from oarlock.server.process.clock import Clock
 
 log = logging.getLogger(__name__)
 

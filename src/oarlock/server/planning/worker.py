@@ -10,13 +10,13 @@ from typing import BinaryIO
 import msgspec
 
 from oarlock.job.plan_cache import CachedPlanner
-from oarlock.job.run import schedule
-from oarlock.job.run.schedule import Decision
+from oarlock.job.run.starting import schedule
+from oarlock.job.run.starting.schedule import Decision
 from oarlock.model.snapshot import SitePlan
 from oarlock.plan.settings import PlanSettings
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.queries import plans
+from oarlock.store.queries.planning import plans
 
 LENGTH = 4
 """Bytes of the length before each message between server and planning process."""

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from oarlock.model.job import Job, JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import attempts, jobs, plans
-from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.job import attempts, jobs
+from oarlock.store.queries.job.attempts import Attempt
+from oarlock.store.queries.planning import plans
 
 log = logging.getLogger(__name__)
 

@@ -37,13 +37,15 @@ from oarlock.model.job import BEFORE_START, FINAL, JobKind, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, LOST, NOT_NOW, UNKNOWN, WALLTIME
 from oarlock.node.wire.stream import CONTROL, StreamBroken
+from oarlock.node.wire.terminal_modes import MOST_MODES
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.node import NodeClient
 from oarlock.server.sessions import key_proof
 from oarlock.server.sessions.job_watch import JobFollower, JobStanding, JobWatch, standings
 from oarlock.server.sessions.relay import RelayEnd, SessionRelay
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events, job_keys, jobs
+from oarlock.store.queries.cluster import events
+from oarlock.store.queries.job import job_keys, jobs
 from oarlock.web.core import SessionConnection
 from oarlock.web.identity import AccountDirectory, Caller, CallerChannel
 
@@ -53,6 +55,7 @@ T = TypeVar("T")
 
 _HIGHEST_JOB = 2**31 - 1  # that a database can hold
 _REQUEST_SECONDS = 10.0
+_OVER = FINAL | {JobState.FINISHING}
 _AGAIN_SECONDS = 1.0  # between two tries to reach a node
 _MOST_PROVING = 64  # clients at a time that nobody knows yet
 GRACE_SECONDS = 30.0
@@ -63,8 +66,8 @@ class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What a client asks for on its upgraded connection.
 
     `session` is the name that it chose. `main`: the shell with which an interactive job begins and ends. `again`: the
-    session was opened before, and the client has `received` so many bytes of it. `proof` is a signature by the key of
-    a job, in the place of a name; the job may then be left out (0).
+    session was opened before, and the client has `received` so many bytes of it. `modes` are those of its terminal.
+    `proof` is a signature by the key of a job, in the place of a name; the job may then be left out (0).
     """
 
     session: Annotated[str, Meta(min_length=32, max_length=64, pattern="^[0-9a-f]+$")]
@@ -75,6 +78,7 @@ class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     node: str | None = None
     command: str | None = None
     terminal: tuple[int, int] | None = None
+    modes: Annotated[dict[str, Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MOST_MODES)] = {}
     environment: dict[str, str] = {}
     proof: str = ""
 
@@ -252,7 +256,7 @@ class SessionService:
             standing = await self._wait_for_start(follower, client)
         if standing is None:
             await self._vanished_before_start(request.job, client)
-        elif standing.state is not JobState.RUNNING:
+        elif standing.state in _OVER and not request.again:
             await self._tell_end(standing, client)
         else:
             await self._run(request, standing, client)
@@ -337,7 +341,7 @@ class SessionService:
     async def _run(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> None:
         """Open or join the session on its node, and relay until it ends. A node that is away is waited for."""
         announced = False
-        while standing.attempt is not None and standing.state not in FINAL and standing.state is not JobState.FINISHING:
+        while standing.attempt is not None and standing.state not in _OVER:
             place = _place(request, standing)
             try:
                 await self._open_and_relay(request, place, client)
@@ -352,7 +356,18 @@ class SessionService:
             if await _unless_lost(asyncio.sleep(_AGAIN_SECONDS, result=True), client) is None:
                 return
             standing = await self._read_standing(request.job)
-        await self._tell_end(standing, client)
+        if not (request.again and await self._deliver_rest(request, standing, client)):
+            await self._tell_end(standing, client)
+
+    async def _deliver_rest(self, request: SessionRequest, standing: JobStanding, client: SessionConnection) -> bool:
+        """Send a client that was away what its session printed last; return whether its node still had it."""
+        if standing.attempt is None:
+            return False
+        try:
+            await self._open_and_relay(request, _place(request, standing), client)
+        except (NodeRefused, NodeUnreachable):
+            return False
+        return True
 
     async def _check_refusal(self, request: SessionRequest, refused: NodeRefused) -> None:
         """Raise what the client is told, unless the job ends, or its supervisor could not be reached yet."""
@@ -461,6 +476,7 @@ def _body(request: SessionRequest) -> dict[str, Any]:
         "main": request.main,
         "command": request.command,
         "terminal": terminal,
+        "modes": request.modes,
         "environment": request.environment,
     }
 

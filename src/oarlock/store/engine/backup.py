@@ -12,9 +12,9 @@ from sqlalchemy import URL, Connection, text
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
-from oarlock.store.engine import engines, generation
-from oarlock.store.engine.database import FileLock, take_for_restore, this_process
+from oarlock.store.engine import engines, facts
 from oarlock.store.engine.opening import parse_address
+from oarlock.store.engine.server_lock import FileLock, take_for_restore, this_process
 
 ReportProgress = Callable[[str], None]
 """Takes a line about the progress of long work."""
@@ -157,8 +157,8 @@ def restore(file: Path, path: Path, marker: Path, *, now: int, say: ReportProgre
 
 def _note_restore(new: Path, file: Path) -> None:
     with closing(sqlite3.connect(new)) as connection, connection:
-        connection.execute("DELETE FROM instance WHERE name = ?", (generation.RESTORED,))
-        connection.execute("INSERT INTO instance (name, value) VALUES (?, ?)", (generation.RESTORED, str(file)))
+        connection.execute("DELETE FROM instance WHERE name = ?", (facts.RESTORED,))
+        connection.execute("INSERT INTO instance (name, value) VALUES (?, ?)", (facts.RESTORED, str(file)))
     _to_disk(new)
 
 
@@ -227,7 +227,7 @@ class PostgresExchange:
         try:
             load()
             with connection.begin():
-                generation.note_restore(connection, source)
+                facts.put(connection, facts.RESTORED, source)
         except BaseException:
             with connection.begin():
                 connection.execute(text("DROP SCHEMA public CASCADE"))

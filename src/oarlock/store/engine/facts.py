@@ -9,6 +9,9 @@ from sqlalchemy import Select, delete, insert, select, update
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import instance
 
+RESTORED = "restored"
+"""The fact of a database that is put in place of another: from which file. Its server then begins a generation."""
+
 
 def get(tx: Tx, name: str) -> str | None:
     """Return a fact; None if it was never stored."""

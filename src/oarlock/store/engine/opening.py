@@ -14,6 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inse
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
+from oarlock.failpoints import failpoint
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
 from oarlock.store.engine import engines
@@ -48,6 +49,22 @@ def open_database(where: str | Path, *, create: bool = False, marker: Path | Non
     finally:
         engine.dispose()
     return Database(address)
+
+
+@contextmanager
+def open_for_check(address: Path | URL) -> Iterator[Tx]:
+    """Open a transaction that only reads, on a database that may be damaged (`DatabaseRefused`)."""
+    engine = engines.reader(address)
+    try:
+        with engine.connect() as tx, tx.begin():
+            yield tx
+    except DBAPIError as error:
+        raise DatabaseRefused(
+            f"The database cannot be checked: {' '.join(str(error.orig).split())}.",
+            hint="If its file is damaged, put the last backup in its place (`oarlock restore`).",
+        ) from error
+    finally:
+        engine.dispose()
 
 
 def migrate(tx: Tx, to: str = "head") -> None:
@@ -189,12 +206,16 @@ def _missing(place: Path | URL) -> DatabaseRefused:
 
 def _mark(marker: Path, identity: str, place: Path | URL) -> None:
     """Write the marker file; raise `DatabaseRefused` if it names another database."""
-    if not marker.exists():
-        marker.touch(mode=0o600)
-        with marker.open("w") as file:
+    if not marker.exists() or marker.stat().st_size == 0:  # an empty one is of a process that died at this point
+        # Written beside it first: a file that is only half there would refuse its own database for ever.
+        partial = _beside(marker, "partial")
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600)
+        with partial.open("w") as file:
             file.write(f"{identity}\nA database was made here. As long as this file is, none is begun anew.\n")
             file.flush()
             os.fsync(file.fileno())
+        partial.replace(marker)
     elif (remembered := marker.read_text().partition("\n")[0]) != identity:
         raise DatabaseRefused(
             f"The database {_shown(place)} is not the one that was here: it is {identity}, {marker} says {remembered}.",
@@ -228,7 +249,7 @@ class MemoryDatabase(Closing):
     """Read with `read`, change with `write`; of one thread only, and both on the one connection there is."""
 
     def __init__(self) -> None:
-        connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+        self._connection = connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
         _empty().backup(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         self._engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
@@ -244,7 +265,21 @@ class MemoryDatabase(Closing):
     def write(self, change: Change[T]) -> T:
         """Run a change. What it raises is raised here, and nothing was changed."""
         with self._tx.begin():
-            return change(self._tx)
+            value = change(self._tx)
+            failpoint("commit")
+        failpoint("committed")
+        return value
+
+    def copy(self) -> sqlite3.Connection:
+        """Copy it as it is now."""
+        target = sqlite3.connect(":memory:")
+        self._connection.backup(target)
+        return target
+
+    def put_back(self, copy: sqlite3.Connection) -> None:
+        """Replace it by a copy."""
+        copy.backup(self._connection)
+        self._tx.info.clear()  # what the writer counts in memory
 
     def close(self) -> None:
         """Close all connections."""
@@ -263,4 +298,5 @@ def _empty() -> sqlite3.Connection:
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     with engine.begin() as tx:
         migrate(tx)
+        tx.execute(insert(instance), {"name": "identity", "value": "in memory"})
     return connection

@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
+from oarlock.failpoints import failpoint
 from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.store.engine import journal
 from oarlock.store.engine.engines import BUSY_SECONDS
+from oarlock.store.engine.outcomes import OutcomeUnknown, transaction_number, was_committed
 from oarlock.store.engine.tx import Tx
 
 log = logging.getLogger(__name__)
@@ -38,10 +40,11 @@ class _PendingChange:
     value: Any = None
     error: BaseException | None = None
     broken: DBAPIError | None = None  # the database's own error, when it is the reason
+    raised: BaseException | None = None  # by the change itself
     lines: list[journal.Line] = field(default_factory=list)  # for the log, once it is on disk
 
     def run(self, tx: Tx) -> None:
-        self.value = self.error = self.broken = None
+        self.value = self.error = self.broken = self.raised = None
         self.lines = journal.begin(tx)
         try:
             self.value = self.change(tx)
@@ -49,6 +52,7 @@ class _PendingChange:
             self.error, self.broken = refusal(error), error
         except BaseException as error:  # noqa: BLE001  (it belongs to the caller; the writer goes on)
             self.error = error
+        self.raised = self.error
 
     def resolve(self) -> None:
         """Complete the future of whoever waits for this change."""
@@ -74,6 +78,7 @@ class Writer:
         self._on_connect: Change[None] | None = None
         self._on_loss: Callable[[DatabaseHeld], None] | None = None
         self._lost: DatabaseHeld | None = None
+        self._unsure: dict[int, Sequence[_PendingChange]] = {}  # by transaction: commits whose answer was lost
         self._closed = False
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="oarlock-writer", daemon=True)
@@ -118,6 +123,7 @@ class Writer:
         while group := self._next_group():
             if wanted := [pending for pending in group if pending.future.set_running_or_notify_cancel()]:
                 self._commit_together(wanted)
+        self._give_up_unsure()
         self._disconnect()
 
     def _next_group(self) -> list[_PendingChange]:
@@ -134,29 +140,36 @@ class Writer:
         return group
 
     def _commit_together(self, group: Sequence[_PendingChange]) -> None:
-        give_up_at = time.monotonic() + RECONNECT_SECONDS
         try:
-            while lost := self._tried(group):
-                log.warning("connection to the database lost", extra={"error": str(lost)})
-                if time.monotonic() > give_up_at:
-                    raise refusal(lost, away=True)
-                time.sleep(_RECONNECT_PAUSE_SECONDS)
+            self._try_for_a_while(group)
         except OarlockError as error:
-            for pending in group:
-                pending.error = error
-        for pending in group:
-            pending.resolve()
-        for pending in group:
-            if pending.error is None:
-                journal.write(pending.lines)
+            _fail(group, error)
+        except BaseException as error:  # noqa: BLE001  (it belongs to those who wait; without, they would wait for ever)
+            self._disconnect()
+            _fail(group, refusal(error, away=True) if isinstance(error, OSError) else error)
+        if not any(group is unsure for unsure in self._unsure.values()):
+            _resolve(group)
+        if self._lost is not None:
+            self._give_up_unsure()
+
+    def _try_for_a_while(self, group: Sequence[_PendingChange]) -> None:
+        give_up_at = time.monotonic() + RECONNECT_SECONDS
+        while lost := self._tried(group):
+            log.warning("connection to the database lost", extra={"error": str(lost)})
+            if time.monotonic() > give_up_at:
+                raise refusal(lost, away=True)
+            time.sleep(_RECONNECT_PAUSE_SECONDS)
 
     def _tried(self, group: Sequence[_PendingChange]) -> Exception | None:
-        """Run a group in one transaction; return the error if the connection broke before the commit was sent."""
+        """Run a group in one transaction; return the error if the connection broke before it was known to be done."""
         if self._connection is None:
             self._check()
         try:
             tx = self._connected()
+            if self._unsure and self._ask_for_unsure(tx, group):
+                return None
         except (OperationalError, DatabaseAway) as error:
+            self._disconnect()
             return error
         except SQLAlchemyError as error:
             raise refusal(error) from error
@@ -167,16 +180,48 @@ class Writer:
                     shared.rollback()
                 else:
                     self._check()
-                    _commit(shared)
+                    _commit(tx, shared)
+        except OutcomeUnknown as unknown:
+            self._disconnect()
+            self._unsure[unknown.transaction] = group
+            return unknown
         except SQLAlchemyError as error:
             self._disconnect()
-            if isinstance(error, DBAPIError) and error.connection_invalidated:
+            if _means_lost(error):
                 return error
             raise refusal(error) from error
         except OarlockError:
             self._disconnect()
             raise
         return None
+
+    def _ask_for_unsure(self, tx: Connection, group: Sequence[_PendingChange]) -> bool:
+        """Find out what became of groups whose commit was under way when the connection broke.
+
+        Return whether this group is one that was committed. Others that were not are refused: their callers ask again,
+        since what they were about may have changed meanwhile.
+        """
+        with tx.begin():
+            outcomes = {number: was_committed(tx, number) for number in self._unsure}
+        done = False
+        for number, committed in outcomes.items():
+            unsure = self._unsure.pop(number)
+            if unsure is group:
+                done = committed
+            elif committed:
+                _succeed(unsure)
+            else:
+                _fail(unsure, _not_committed())
+            if unsure is not group:
+                _resolve(unsure)
+        return done
+
+    def _give_up_unsure(self) -> None:
+        """Refuse the groups of which it will not be known what became of them."""
+        for unsure in self._unsure.values():
+            _fail(unsure, _unknown())
+            _resolve(unsure)
+        self._unsure.clear()
 
     def _connected(self) -> Connection:
         if self._lost is not None:
@@ -217,7 +262,7 @@ class Writer:
 def _run_all(tx: Tx, group: Sequence[_PendingChange]) -> None:
     if len(group) == 1:
         group[0].run(tx)
-        if tx.invalidated and group[0].broken is not None:
+        if group[0].broken is not None and (tx.invalidated or _means_lost(group[0].broken)):
             raise group[0].broken
     else:
         for pending in group:
@@ -242,16 +287,65 @@ def _run_apart(tx: Tx, pending: _PendingChange) -> None:
         raise
 
 
-def _commit(shared: RootTransaction) -> None:
+def _commit(tx: Connection, shared: RootTransaction) -> None:
+    number = transaction_number(tx)
     try:
+        failpoint("commit")
         shared.commit()
+        failpoint("committed")
     except DBAPIError as error:
-        if error.connection_invalidated:
-            raise DatabaseAway(
-                "It is not known whether the change was accepted: the connection to the database broke meanwhile.",
-                hint="Ask again with the same request id: nothing is done twice.",
-            ) from error
+        if _means_lost(error) and number is not None:
+            raise OutcomeUnknown(number) from error
         raise
+
+
+def _fail(group: Sequence[_PendingChange], error: BaseException) -> None:
+    for pending in group:
+        pending.error = error
+
+
+def _succeed(group: Sequence[_PendingChange]) -> None:
+    """Take back what `_fail` said of a group: it was committed, but for changes that raised and were undone alone."""
+    for pending in group:
+        pending.error = pending.raised
+
+
+def _resolve(group: Sequence[_PendingChange]) -> None:
+    """Answer those who wait for a group."""
+    for pending in group:
+        pending.resolve()
+    for pending in group:
+        if pending.error is None:
+            journal.write(pending.lines)
+
+
+def _unknown() -> DatabaseAway:
+    return DatabaseAway(
+        "It is not known whether the change was accepted: the connection to the database broke meanwhile.",
+        hint="Ask again with the same request id: nothing is done twice.",
+    )
+
+
+def _not_committed() -> DatabaseAway:
+    return DatabaseAway(
+        "The change was not accepted: the connection to the database broke before.", hint="Ask again; nothing was done."
+    )
+
+
+def _means_lost(error: BaseException) -> bool:
+    """Return whether an error, or the one that it hides, is the end of the connection.
+
+    A connection that PostgreSQL ends in the midst of many rows is not known to be broken yet: the driver only complains
+    that it cannot roll back. The reason is the error before that one, and its class (57P: ended by the database).
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, DBAPIError):
+            state = str(getattr(cause.orig, "sqlstate", None) or "")
+            if cause.connection_invalidated or state.startswith(("57P", "08")):
+                return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def refusal(error: BaseException, *, away: bool = False) -> OarlockError:

@@ -1,1 +1,1 @@
-"""Every query, by the table or subject it is about."""
+"""Every query: a folder a subject, a module a table or question."""

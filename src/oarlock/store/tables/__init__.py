@@ -26,8 +26,11 @@ from oarlock.store.tables.jobs import (
     jobs,
     moldable_job_descriptions,
     request_ids,
+    start_predictions,
     walltime_change,
 )
+from oarlock.store.tables.mail import finding_snoozes, finding_warnings, mail_choices, mails
+from oarlock.store.tables.portal import job_shares, saved_views, site_notices
 from oarlock.store.tables.resources import resource_logs, resources
 from oarlock.store.tables.site import (
     account_doubts,
@@ -75,6 +78,8 @@ __all__ = [
     "event_log_hostnames",
     "event_logs",
     "files",
+    "finding_snoozes",
+    "finding_warnings",
     "frag_jobs",
     "gantt_jobs_predictions",
     "gantt_jobs_predictions_visu",
@@ -85,10 +90,13 @@ __all__ = [
     "job_resource_descriptions",
     "job_resource_groups",
     "job_scripts",
+    "job_shares",
     "job_state_logs",
     "job_summaries",
     "job_types",
     "jobs",
+    "mail_choices",
+    "mails",
     "maintenance",
     "metadata",
     "moldable_job_descriptions",
@@ -99,6 +107,9 @@ __all__ = [
     "request_ids",
     "resource_logs",
     "resources",
+    "saved_views",
+    "site_notices",
+    "start_predictions",
     "tokens",
     "unknown_attempts",
     "usage_days",

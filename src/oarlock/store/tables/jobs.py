@@ -54,9 +54,11 @@ jobs = Table(
     number("array_id"),
     number("array_index", 1),
     text("initial_request"),
-    # Ours: of an array's members, where command, job_env and initial_request stand (else 0); the owner's number.
+    # Ours: of an array's members, where command, job_env and initial_request stand (else 0); the owner's number; the
+    # login host where it was submitted, if that was proven.
     number("texts_id"),
     optional_number("job_uid"),
+    text("login_host"),
     Index(None, "state", "job_id"),
     Index(None, "queue_name"),
     Index(None, "job_user"),
@@ -261,6 +263,9 @@ def _predictions(name: str) -> Table:
 def _resources(name: str) -> Table:
     return Table(name, metadata, key("moldable_job_id"), key("resource_id"), sqlite_with_rowid=False)
 
+
+start_predictions = Table("start_predictions", metadata, key("job_id"), number("date"), number("start_time"))
+"""The first start predicted for a job, and when; jobs that started at once and reservations have none."""
 
 gantt_jobs_predictions = _predictions("gantt_jobs_predictions")
 gantt_jobs_predictions_visu = _predictions("gantt_jobs_predictions_visu")

@@ -254,10 +254,12 @@ job_summaries = Table(
     number("samples"),
     Column("coverage", Double()),
     number("booked"),
-    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
     partial_index("ix_job_summaries_booked", "job_id", "booked = 0"),
 )
-"""What each job really used. `booked` is 0 until `usage_days` has what its nodes reported."""
+"""What each job really used, one of another resource manager (`agent_jobs`) as well.
+
+`booked` is 0 until `usage_days` has what its nodes reported.
+"""
 
 usage_days = Table(
     "usage_days",

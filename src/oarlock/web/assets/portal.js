@@ -72,7 +72,11 @@ const follow = (path) => {
       last = time();
       tell(true);
     });
-    source.addEventListener("error", () => tell(false));
+    source.addEventListener("error", () => {
+      tell(false);
+      // An answer that is no stream (the server starts, the database is away) ends it for good: begin another.
+      if (source.readyState === EventSource.CLOSED && !document.hidden) setTimeout(() => source.readyState === EventSource.CLOSED && !document.hidden && open(), 3000);
+    });
   };
   open();
   window.addEventListener("pagehide", () => source.close());

@@ -1,5 +1,33 @@
-"""Pages for people: one module a page, importing this registers them. CONTRIBUTING says how to add one."""
+"""Pages for people: one module a page, importing this registers them; what they are made of is in `parts`."""
 
-from oarlock.web.pages import gantt, job, jobs, nodes, overview, search, sessions, usage
+from oarlock.web.pages import (
+    admin,
+    compare,
+    gantt,
+    job,
+    jobs,
+    mails,
+    nodes,
+    overview,
+    scheduler,
+    search,
+    sessions,
+    shares,
+    usage,
+)
 
-__all__ = ["gantt", "job", "jobs", "nodes", "overview", "search", "sessions", "usage"]
+__all__ = [
+    "admin",
+    "compare",
+    "gantt",
+    "job",
+    "jobs",
+    "mails",
+    "nodes",
+    "overview",
+    "scheduler",
+    "search",
+    "sessions",
+    "shares",
+    "usage",
+]

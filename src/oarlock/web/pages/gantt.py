@@ -21,9 +21,9 @@ from oarlock.model.errors import BadRequest, OarlockError
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
 from oarlock.model.job_type import JobType
 from oarlock.model.nodeset import fold, unfold
-from oarlock.web.pages.registry import page
-from oarlock.web.pages.view import Answer, Data, Live, Rendered, View
-from oarlock.web.verbs.gantt import GanttBar, GanttChart
+from oarlock.web.pages.parts.registry import page
+from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
+from oarlock.web.verbs.cluster.gantt import GanttBar, GanttChart
 
 _HOUR, _DAY = 3600, 86_400
 SPANS = (("1 h", _HOUR), ("6 h", 6 * _HOUR), ("1 d", _DAY), ("1 w", 7 * _DAY), ("1 m", 30 * _DAY), ("3 m", 91 * _DAY))
@@ -59,7 +59,7 @@ class ChartRequest:
 async def gantt(view: View) -> Answer:
     """Show the chart, what surrounds it and the same as a list."""
     wanted = _read_address(view)
-    return view.page("gantt.html", request=wanted, spans=SPANS, **await _chart(view, wanted))
+    return view.page("gantt.html", request=wanted, spans=SPANS, may_ask=view.may_change, **await _chart(view, wanted))
 
 
 @page("/live/gantt")
@@ -81,6 +81,17 @@ async def strip(view: View) -> Answer:
     wanted = ChartRequest((since, since + 2 * _USUAL), "", "", frozenset(), 0, 1)
     nodes, jobs, spans, around = (await _chart(view, wanted))["chart"]
     return view.page("gantt_strip.html", chart=(nodes[:_STRIP_NODES], jobs, spans, around), count=len(nodes))
+
+
+async def chart_of_node(view: View, name: str) -> tuple[Any, ...]:
+    """Return what draws the chart of one node, a row a core."""
+    since = view.now - _USUAL // 2
+    quoted = name.replace("'", "''")
+    wanted = ChartRequest(
+        (since, since + 2 * _USUAL), f"network_address = '{quoted}'", "", frozenset({name}), 0, 1
+    )  # fmt: skip
+    chart: tuple[Any, ...] = (await _chart(view, wanted))["chart"]
+    return chart
 
 
 @page("/gantt/about/{job}")
@@ -136,7 +147,8 @@ async def _chart(view: View, wanted: ChartRequest) -> dict[str, Any]:
     chart: GanttChart = await view.ask("gantt", since=since, until=until, resources=False, where=wanted.where)
     ghost, answer = await _ghost(view, wanted, chart) if wanted.cores else (None, "")
     nodes = [
-        GanttNode(name, chart.nodes[name], name in wanted.open_nodes) for name in sorted(chart.nodes, key=_natural)
+        GanttNode(name, chart.nodes[name], name in wanted.open_nodes, _toggle(wanted, name))
+        for name in sorted(chart.nodes, key=_natural)
     ]
     pauses: dict[int, list[Window]] = {}
     for pause in chart.pauses:

@@ -1,27 +1,26 @@
 """The page of a job: state and progress, why it waits or what was found, what it asked for and used, curves."""
 
-import asyncio
 import re
 from typing import Any
 
 import msgspec
 
-from oarlock.measure.collect.series import SeriesView
-from oarlock.model.errors import BadRequest, OarlockError
+from oarlock.measure.collect.series import MOST_CURVES, USUAL_JOB
 from oarlock.model.job import FINAL, JobState, describe_exit
-from oarlock.web.pages.formats import rough, size
-from oarlock.web.pages.plots import OF_JOBS, plots_of
-from oarlock.web.pages.registry import page
-from oarlock.web.pages.view import Answer, Data, Live, Rendered, View
-from oarlock.web.verbs.reports import JobReportView
-from oarlock.web.verbs.usage import UsageView
+from oarlock.web.pages.compare import compare_address, job_number
+from oarlock.web.pages.parts.formats import rough, size
+from oarlock.web.pages.parts.plots import OF_JOBS, ask_series, plots_of
+from oarlock.web.pages.parts.registry import page
+from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
+from oarlock.web.verbs.measurements.reports import JobReportView
+from oarlock.web.verbs.measurements.usage import UsageView
 from oarlock.web.views import JobView
 
 _POINTS = 240
-_CURVE_SECONDS = 2.0
 _BEFORE = 4
 _RECENT = 5000  # among so many jobs of the user
 _MEMBERS = 50
+_LOOKED_AT, _NEIGHBOURS = 4, 12  # nodes, and jobs on them
 _SECRET = re.compile(r"(?i)\b((?:[\w-]*(?:password|passwd|secret|token|api[_-]?key))\s*[= ]\s*)(\S+)")
 
 
@@ -48,14 +47,20 @@ async def live_job(view: View) -> Answer:
 async def plots(view: View) -> Answer:
     """Send the curves for the script that draws them."""
     shown: JobView = await view.ask("jobs.show", id=_number(view))
-    return Data(msgspec.json.encode(await _plots(view, shown)))
+    drawn, _ = await _plots(view, shown)
+    return Data(msgspec.json.encode(drawn))
+
+
+@page("/jobs/{id}/output")
+async def output(view: View) -> Answer:
+    """Show the end of what a job wrote."""
+    stream = "stderr" if view.query.get("stream") == "stderr" else "stdout"
+    shown = await view.ask("jobs.output", id=_number(view), stream=stream)
+    return view.page("output.html", number=_number(view), output=shown, stream=stream)
 
 
 def _number(view: View) -> int:
-    text = view.parts["id"]
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise BadRequest(f"`{text[:40]}` is not the number of a job.", hint="The list of jobs leads to each.")
-    return int(text)
+    return job_number(view.parts["id"])
 
 
 async def _state(view: View) -> dict[str, Any]:
@@ -64,10 +69,12 @@ async def _state(view: View) -> dict[str, Any]:
     return {
         "job": shown,
         "why": await view.ask_if_allowed("jobs.why", id=shown.id) if waits else None,
+        "prediction": await view.ask("jobs.prediction", id=shown.id),
         "instants": _instants(shown, view.now),
         "is_over": shown.state in FINAL,
         "ending": _ending(shown),
         "may_act": _may_act(view, shown),
+        "advises": view.advises(shown.owner, shown.project),
         "results": {name: view.query.get(name, "")[:200] for name in ("done", "refused")},
     }
 
@@ -75,42 +82,57 @@ async def _state(view: View) -> dict[str, Any]:
 async def _values(view: View) -> dict[str, Any]:
     state = await _state(view)
     shown: JobView = state["job"]
+    drawn, missing = await _plots(view, shown)
     return {
         **state,
-        "report": await _report(view, shown.id),
+        "report": await report_of(view, shown.id),
         "happened": await _happened(view, shown),
         "usage": await view.ask("jobs.usage", id=shown.id),
-        "plots": await _plots(view, shown),
-        "before": await _before(view, shown),
+        "plots": drawn,
+        "no_plots": missing,
+        "before": (before := await _before(view, shown)),
+        "comparison": compare_address([str(number) for number in (shown.id, *(run.id for run, _ in before[:3]))]),
         "members": await _members(view, shown),
+        "factors": await view.ask("energy.factors"),
+        "neighbours": await _neighbours(view, shown),
         "line": _masked(shown.initial_request or shown.command),
         "command": _masked(shown.command),
         "asked": shown.wanted_resources.replace('"', "").replace("-l ", ""),
         "has_curves": shown.start > 0,
+        "shows_output": shown.command is not None and shown.start > 0 and view.may_change and _owns(view, shown),
     }
 
 
-async def _report(view: View, number: int) -> JobReportView | None:
+async def report_of(view: View, number: int) -> JobReportView | None:
+    """Return the report of a job; None where nothing was measured, or it is not for this caller."""
     report: JobReportView | None = await view.ask_if_allowed("jobs.report", id=number)
     return report
 
 
-async def _plots(view: View, shown: JobView) -> list[Any]:
-    """Return the plots; none where nothing was measured, it is somebody else's job, or the collector is slow."""
+async def _plots(view: View, shown: JobView) -> tuple[list[Any], str]:
+    """Return the plots, and why there are none although there should be some; neither of somebody else's job."""
     if not shown.start:
-        return []
-    try:
-        async with asyncio.timeout(_CURVE_SECONDS):
-            series: SeriesView = await view.ask("jobs.series", id=shown.id, points=_POINTS)
-    except (OarlockError, TimeoutError):
-        return []
+        return [], ""
+    metrics = drawn_metrics(len(shown.assigned_network_address))
+    series = await ask_series(view, "jobs.series", id=shown.id, points=_POINTS, metrics=metrics)
+    if isinstance(series, str):
+        return [], series
     usage: UsageView = await view.ask("jobs.usage", id=shown.id)
     limits: dict[str, tuple[float, str]] = {}
     if usage.cpus:
         limits["cpu"] = float(usage.cpus), f"{usage.cpus} asked"
     if usage.memory_limit_bytes:
         limits["memory"] = float(usage.memory_limit_bytes), f"{size(usage.memory_limit_bytes)} asked"
-    return plots_of(OF_JOBS, series, limits)
+    return plots_of(OF_JOBS, series, limits), ""
+
+
+def drawn_metrics(nodes: int) -> list[str]:
+    """Return the metrics that are drawn of a job on so many nodes: each has a curve a node, which are added up.
+
+    None: all the usual ones.
+    """
+    room = MOST_CURVES // max(nodes, 1)
+    return [] if room >= len(USUAL_JOB) else list(USUAL_JOB[: max(room, 1)])
 
 
 async def _happened(view: View, shown: JobView) -> list[tuple[int, str, str]]:
@@ -148,6 +170,21 @@ async def _members(view: View, shown: JobView) -> list[Any]:
     return list(listed.jobs) if len(listed.jobs) > 1 else []
 
 
+async def _neighbours(view: View, shown: JobView) -> list[Any]:
+    """Return the other jobs that are on the nodes of a job now."""
+    if not shown.start or shown.state in FINAL:
+        return []
+    others: dict[int, Any] = {}
+    for node in shown.assigned_network_address[:_LOOKED_AT]:
+        listed = await view.ask("jobs.list", node=node, limit=_NEIGHBOURS + 1, order="-id")
+        others |= {row.id: row for row in listed.jobs if row.id != shown.id and row.start}
+    return list(others.values())[:_NEIGHBOURS]
+
+
+def _owns(view: View, shown: JobView) -> bool:
+    return view.caller is not None and (view.caller.admin or shown.owner == view.user)
+
+
 def _instants(shown: JobView, now: int) -> list[tuple[str, int | None, str, bool]]:
     """Return the four instants of a job: a word, when, what to say of it, and whether it has come."""
     start, over = shown.start, shown.state in FINAL
@@ -169,12 +206,18 @@ def _ending(shown: JobView) -> str:
 
 def _may_act(view: View, shown: JobView) -> dict[str, bool]:
     """Return what this caller can do with the job now; whether it may is decided when it does."""
-    own = view.secret is not None and view.caller is not None and (view.caller.admin or shown.owner == view.user)
+    own = (
+        view.may_change
+        and view.secret is not None
+        and view.caller is not None
+        and (view.caller.admin or shown.owner == view.user)
+    )
     state = shown.state
     return {
         "delete": own and state not in FINAL,
         "hold": own and state == JobState.WAITING,
         "resume": own and state in {JobState.HOLD, JobState.SUSPENDED},
+        "share": view.secret is not None and view.caller is not None and view.caller.name == shown.owner,
     }
 
 

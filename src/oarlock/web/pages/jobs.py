@@ -4,13 +4,17 @@ import csv
 import io
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
 
 from oarlock.model.errors import BadRequest
 from oarlock.model.job import FINAL, JobState
-from oarlock.web.pages.registry import action, page
-from oarlock.web.pages.view import Answer, Data, Redirect, View
-from oarlock.web.verbs.job_actions import JobActionView
+from oarlock.web.pages.compare import compare_address
+from oarlock.web.pages.parts.registry import action, page
+from oarlock.web.pages.parts.view import Answer, Data, Redirect, View
+from oarlock.web.verbs.job.job_actions import JobActionView
+from oarlock.web.verbs.measurements.efficiency import EfficiencyResponse
 from oarlock.web.views import JobLine
 
 ROWS, MOST_ROWS = 50, 1000
@@ -53,6 +57,7 @@ async def jobs(view: View) -> Answer:
         "jobs.html",
         rows=rows,
         efficiency={row.job_id: row for row in efficiency.jobs} if efficiency else {},
+        sparks=_own_measured(view, rows, efficiency),
         next=following,
         shown=_shown(view),
         order=view.query.get("order", "-id"),
@@ -60,8 +65,32 @@ async def jobs(view: View) -> Answer:
         queues=(await view.ask("queues.list")).queues,
         query={name: value for name, value in view.query.items() if name not in {"after", "lang"}},
         results=_results(view),
-        may_act=view.caller is not None and view.secret is not None,
+        views=(await view.ask("views.list")).views,
+        current=_kept_part(view.query),
+        may_act=view.may_change and view.caller is not None and view.secret is not None,
     )
+
+
+def _kept_part(query: Mapping[str, str]) -> str:
+    """Return what is kept of an address: filters and order, not the place in the list."""
+    return urlencode({name: query[name] for name in (*FILTERS, "show", "order", "where", "array") if query.get(name)})
+
+
+@action("/jobs/views")
+async def keep(view: View) -> Answer:
+    """Keep a list under a name, or forget it."""
+    query = _kept_part(dict(parse_qsl(view.field("query")[:2000])))
+    if view.field("forget"):
+        await view.change("views.remove", name=view.field("forget"))
+    else:
+        await view.change("views.save", name=view.field("name"), query=query)
+    return Redirect(f"/jobs?{query}" if query else "/jobs")
+
+
+def _own_measured(view: View, rows: list[JobLine], efficiency: EfficiencyResponse | None) -> set[int]:
+    """Return the jobs whose curves this caller may see, of those that were measured."""
+    measured = {row.job_id for row in efficiency.jobs} if efficiency else set()
+    return {row.id for row in rows if row.id in measured and view.advises(row.owner, row.project)}
 
 
 async def _rows(view: View, limit: int) -> tuple[list[JobLine], int | None]:
@@ -95,6 +124,13 @@ async def download(view: View) -> Answer:
     return Data(text.getvalue().encode(), "text/csv; charset=utf-8", "jobs.csv")
 
 
+@page("/jobs.json")
+async def download_json(view: View) -> Answer:
+    """Send the list as the API would."""
+    rows, _ = await _rows(view, MOST_ROWS)
+    return Data(msgspec.json.encode(rows), "application/json", "jobs.json")
+
+
 def _values(row: JobLine) -> list[Any]:
     return [
         row.id, row.name or "", row.owner, row.project, row.queue, row.state, row.submitted, row.start, row.stop,
@@ -112,10 +148,12 @@ async def act(view: View) -> Answer:
     """Delete, hold or resume the jobs that were chosen."""
     verb = ACTIONS.get(view.field("do"))
     ids = view.form.get("id", [])
-    if verb is None:
-        raise BadRequest("There is no such action.", hint=f"Actions: {', '.join(ACTIONS)}.")
+    if verb is None and view.field("do") != "compare":
+        raise BadRequest("There is no such action.", hint=f"Actions: {', '.join(ACTIONS)}, compare.")
     if not ids:
         raise BadRequest("No job was chosen.", hint="Tick some in the list.")
+    if verb is None:
+        return Redirect(compare_address(ids))
     done: list[JobActionView] = (await view.change(verb, ids=ids)).jobs
     refused = [answer for answer in done if not answer.done]
     outcome = {"done": len(done) - len(refused)} | ({"refused": refused[0].says[:200]} if refused else {})

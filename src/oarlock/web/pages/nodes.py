@@ -1,25 +1,26 @@
 """The list of nodes, and the page of one."""
 
-import asyncio
 from typing import Any
 
 import msgspec
 
+from oarlock.insight.drawing.marks import sparkline_image
+from oarlock.insight.drawing.time_plot import TimePlot
 from oarlock.lang.limits import short
-from oarlock.measure.collect.series import SeriesView
-from oarlock.model.errors import OarlockError, UnknownNode
+from oarlock.model.errors import UnknownNode
 from oarlock.model.resource import OF_THE_SYSTEM, PROPERTY_ALIASES
+from oarlock.web.pages.gantt import chart_of_node
 from oarlock.web.pages.overview import runs_of
-from oarlock.web.pages.plots import OF_NODES, plots_of
-from oarlock.web.pages.registry import action, page
-from oarlock.web.pages.view import Answer, Data, Redirect, View
-from oarlock.web.verbs.overview import NodeNow, OverviewResponse
-from oarlock.web.views import ResourceView
+from oarlock.web.pages.parts.plots import OF_JOBS, OF_NODES, ask_series, plots_of, together
+from oarlock.web.pages.parts.registry import action, page
+from oarlock.web.pages.parts.view import Answer, Data, Redirect, View
+from oarlock.web.verbs.cluster.overview import NodeNow, OverviewResponse
+from oarlock.web.views import JobLine, ResourceView
 
 _EVENTS = 50
 _OF_NODE = 20
-_POINTS = 240
-_CURVE_SECONDS = 2.0
+_POINTS, _SPARK_POINTS = 240, 32
+_LINES = 7  # jobs that have a line of their own
 _METRICS = [metric for kind in OF_NODES for metric in kind.metrics]
 
 
@@ -44,16 +45,20 @@ async def node(view: View) -> Answer:
     rows = (await view.ask("resources.list", nodes=[name])).resources
     shown = await _now(view, name)
     jobs = await view.ask("jobs.list", node=name, limit=_OF_NODE, order="-id")
+    drawn, missing = await _plots(view, name)
     return view.page(
         "node.html",
         node=shown,
         runs=runs_of(shown, "user"),
         jobs=jobs.jobs,
-        plots=await _plots(view, name),
+        plots=drawn,
+        chart=await chart_of_node(view, name),
+        by_job=await _cores_by_job(view, jobs.jobs),
+        no_plots=missing,
         events=(await view.ask("events.list", nodes=[name], limit=_OF_NODE)).events[::-1],
         properties=_properties(rows),
         is_drained=any(row["drain"] == "YES" for row in rows),
-        may_act=view.secret is not None and view.caller is not None and view.caller.admin,
+        may_act=view.may_change and view.secret is not None and view.caller is not None and view.caller.admin,
     )
 
 
@@ -68,16 +73,36 @@ async def _now(view: View, name: str) -> NodeNow:
 @page("/nodes/{name}/plots.json")
 async def node_plots(view: View) -> Answer:
     """Send the curves for the script that draws them."""
-    return Data(msgspec.json.encode(await _plots(view, view.parts["name"])))
+    drawn, _ = await _plots(view, view.parts["name"])
+    return Data(msgspec.json.encode(drawn))
 
 
-async def _plots(view: View, name: str) -> list[Any]:
-    try:
-        async with asyncio.timeout(_CURVE_SECONDS):
-            series: SeriesView = await view.ask("nodes.series", name=name, points=_POINTS, metrics=_METRICS)
-    except (OarlockError, TimeoutError):
-        return []
-    return plots_of(OF_NODES, series)
+async def _plots(view: View, name: str) -> tuple[list[Any], str]:
+    """Return the plots, and why there are none although there should be some."""
+    series = await ask_series(view, "nodes.series", name=name, points=_POINTS, metrics=_METRICS)
+    return ([], series) if isinstance(series, str) else (plots_of(OF_NODES, series), "")
+
+
+async def _cores_by_job(view: View, jobs: list[JobLine]) -> TimePlot | None:
+    """Return the cores at work of the jobs that run here, a line each; those of others are left out."""
+    by_job: dict[str, TimePlot] = {}
+    for job in [job for job in jobs if job.start and view.advises(job.owner, job.project)][:_LINES]:
+        series = await ask_series(view, "jobs.series", id=job.id, points=_POINTS // 2, metrics=["cpu_seconds_total"])
+        if not isinstance(series, str):
+            by_job |= {str(job.id): plot for plot in plots_of(OF_JOBS[:1], series)}
+    return together("jobs", "Cores at work, by job", by_job)
+
+
+@page("/nodes/{name}/spark.svg")
+async def node_spark(view: View) -> Answer:
+    """Send the load of a node as a small picture; empty where nothing was measured."""
+    series = await ask_series(
+        view, "nodes.series", name=view.parts["name"], points=_SPARK_POINTS, metrics=["load_1min"]
+    )  # fmt: skip
+    drawn = [] if isinstance(series, str) else plots_of(OF_NODES[:1], series)
+    values: list[float | None] = drawn[0].lines[0].values if drawn else []
+    highest = max((value for value in values if value is not None), default=0.0)
+    return Data(sparkline_image(values, top=highest).encode(), "image/svg+xml")
 
 
 def _properties(rows: list[ResourceView]) -> list[tuple[str, str]]:

@@ -7,9 +7,9 @@ from typing import Any
 from oarlock.insight.drawing.marks import colour_of
 from oarlock.insight.drawing.squares import Run
 from oarlock.web.pages.jobs import states_of
-from oarlock.web.pages.registry import page
-from oarlock.web.pages.view import Answer, Live, Rendered, View
-from oarlock.web.verbs.overview import CoreCounts, NodeNow, OverviewResponse
+from oarlock.web.pages.parts.registry import page
+from oarlock.web.pages.parts.view import Answer, Live, Rendered, View
+from oarlock.web.verbs.cluster.overview import CoreCounts, NodeNow, OverviewResponse
 from oarlock.web.views import JobLine
 
 COLOURINGS = ("state", "use", "user")

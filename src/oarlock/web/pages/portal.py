@@ -3,25 +3,37 @@
 import asyncio
 import gzip
 import logging
-from collections.abc import Mapping
-from urllib.parse import parse_qs, parse_qsl
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from urllib.parse import parse_qs, parse_qsl, quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from oarlock.model.errors import BadRequest, Forbidden, NotFound, NotSignedIn, OarlockError, TooLong
+from oarlock.model.errors import BadRequest, DatabaseAway, Forbidden, NotFound, NotSignedIn, OarlockError, TooLong
 from oarlock.web import refusals
+from oarlock.web.decode import EmptyRequest
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.identity import Caller
 from oarlock.web.pages import __all__ as _registered  # noqa: F401  (importing them makes them known)
-from oarlock.web.pages import assets, messages
-from oarlock.web.pages.live import LiveHub
-from oarlock.web.pages.registry import PAGES, Page
-from oarlock.web.pages.rendering import Renderer, Surroundings
-from oarlock.web.pages.view import Answer, Data, Live, Redirect, Rendered, View
+from oarlock.web.pages.parts import assets, messages
+from oarlock.web.pages.parts.live import LiveHub
+from oarlock.web.pages.parts.registry import PAGES, Page
+from oarlock.web.pages.parts.rendering import Renderer, Surroundings
+from oarlock.web.pages.parts.view import Answer, Data, Live, Redirect, Rendered, View
+from oarlock.web.pages.sessions import ways_of
+from oarlock.web.registry import VERBS
 from oarlock.web.routes import RouteTable
-from oarlock.web.sign_in import check_form, is_from_elsewhere, session_secret
+from oarlock.web.sign_in import (
+    begin_session,
+    check_form,
+    is_from_elsewhere,
+    proxied_user,
+    session_secret,
+    set_cookie,
+)
+from oarlock.web.verbs.users.portal import NoticeView
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +64,9 @@ class Portal:
         self._routes = RouteTable(PAGES)
         self._renderer = Renderer()
         self._hub = LiveHub(dispatcher.core)
+        self._notices: Sequence[NoticeView] = ()
+        self._notices_at = (-1, 0)
+        self._away_since = 0  # when the database was away first, of this time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -69,12 +84,18 @@ class Portal:
             return self._asset(request)
         try:
             secret = session_secret(self._dispatcher.core.config, request.cookies)
-            request.state.caller = await self._identify(request, secret)
+            request.state.caller = await self._identify(request)
+            if request.state.caller is None and (entered := await self._enter_by_proxy(request)) is not None:
+                return await self._respond(request, entered)
             page, parts = self._find(request)
             view = await self._view(request, page, parts, secret)
             answer = await page.handle(view)
+            self._away_since = 0 if view.caller is not None else self._away_since  # the database was read
         except NotSignedIn as refused:
-            answer = Rendered("sign_in.html", {"token": "", "refusal": refused}, refused.http_status)
+            values = {"token": "", "refusal": refused, "ways": ways_of(self._dispatcher)}
+            answer = Rendered("sign_in.html", values, refused.http_status)
+        except DatabaseAway as away:
+            answer = self._without_database(away)
         except OarlockError as refused:
             answer = Rendered("error.html", {"error": str(refused), "hint": refused.hint}, refused.http_status)
         except ClientDisconnect:
@@ -82,6 +103,12 @@ class Portal:
         except Exception as problem:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
             answer = _failed(problem, request)
         return await self._respond(request, answer)
+
+    def _without_database(self, away: DatabaseAway) -> Rendered:
+        """Return a page that says since when the database is away; every page leads to it meanwhile."""
+        self._away_since = self._away_since or int(self._dispatcher.core.clock.now())
+        values = {"error": str(away), "hint": away.hint, "since": self._away_since}
+        return Rendered("error.html", values, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _asset(self, request: Request) -> Response:
         asset = self._renderer.assets.find(request.url.path)
@@ -91,11 +118,24 @@ class Portal:
             return Response(asset.compressed, headers={**asset.headers, "content-encoding": "gzip"})
         return Response(asset.content, headers=asset.headers)
 
-    async def _identify(self, request: Request, secret: str | None) -> Caller | None:
+    async def _identify(self, request: Request) -> Caller | None:
         peer = request.scope["state"].get("peer")
         if peer is not None:
             return await self._dispatcher.identify(peer, None)
-        return await self._dispatcher.identify_browser(secret)
+        return await self._dispatcher.identify_visitor(request)
+
+    async def _enter_by_proxy(self, request: Request) -> Redirect | None:
+        """Begin a session for the user whom the proxy names, and lead back to the same page."""
+        core = self._dispatcher.core
+        name = proxied_user(request, core.config)
+        if not name or request.method != "GET" or request.url.path.startswith("/live/"):
+            return None
+        account = await self._dispatcher.account(name)
+        agent = request.headers.get("user-agent", "")
+        secret = await begin_session(core, account, agent=agent, how="proxy")
+        query = f"?{request.url.query}" if request.url.query else ""
+        path = "/" + quote(request.url.path.lstrip("/"), safe="/")  # never the address of another host
+        return Redirect(path + query, set_cookie(core.config, secret))
 
     def _find(self, request: Request) -> tuple[Page, dict[str, str]]:
         method = "GET" if request.method == "HEAD" else request.method
@@ -121,6 +161,8 @@ class Portal:
             secret,
             form,
             request.headers.get("user-agent", ""),
+            "" if self._dispatcher.core.config.tls_ended_by_proxy or request.client is None else request.client.host,
+            request.cookies,
         )
 
     async def _respond(self, request: Request, answer: Answer) -> Response:
@@ -151,9 +193,24 @@ class Portal:
             caller=caller,
             secret=session_secret(core.config, request.cookies),
             language=_language(request),
+            notices=await self._current_notices(caller),
         )
         user = "" if caller is None else caller.name
         return await core.compute(lambda: self._renderer.render(answer.template, answer.values, around), user=user)
+
+    async def _current_notices(self, caller: Caller | None) -> Sequence[NoticeView]:
+        """Return what administrators tell everybody; read again when the database changed. None where it is away."""
+        core = self._dispatcher.core
+        state = core.changes, int(core.clock.now())
+        if self._dispatcher.policy.can(caller, VERBS["notices.list"]) is not None:
+            return ()  # not asked, since a refusal would stand in the audit
+        if self._notices_at != state:
+            try:
+                listed = await self._dispatcher.ask(caller, VERBS["notices.list"], EmptyRequest())
+            except OarlockError:
+                return ()
+            self._notices, self._notices_at = listed.notices, state
+        return self._notices
 
     def _stream(self, request: Request, answer: Live) -> Response:
         async def produce() -> dict[str, str]:
@@ -161,8 +218,7 @@ class Portal:
             return {name: (await self._render(request, part)).decode() for name, part in parts.items()}
 
         async def is_signed_in() -> bool:
-            secret = session_secret(self._dispatcher.core.config, request.cookies)
-            return request.state.caller is None or await self._identify(request, secret) is not None
+            return request.state.caller is None or await self._identify(request) is not None
 
         events = self._hub.stream((answer.key, _language(request)), produce, is_signed_in)
         return StreamingResponse(events, headers={"content-type": "text/event-stream", "cache-control": "no-store"})

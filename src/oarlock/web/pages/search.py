@@ -4,8 +4,8 @@ from urllib.parse import quote, urlencode
 
 from oarlock.model.errors import NotFound
 from oarlock.model.job import JobState
-from oarlock.web.pages.registry import page
-from oarlock.web.pages.view import Answer, Redirect, View
+from oarlock.web.pages.parts.registry import page
+from oarlock.web.pages.parts.view import Answer, Redirect, View
 
 _LONGEST = 100
 _DIGITS = 18

@@ -1,14 +1,17 @@
 """Pages about use over days: of a user, of a project, the energy of the site, and what is wasted."""
 
 from collections import Counter
+from urllib.parse import urlencode
 
 from oarlock.insight.drawing.columns import DayColumn
 from oarlock.model.summary import DayUsage
-from oarlock.web.pages import formats
-from oarlock.web.pages.registry import page
-from oarlock.web.pages.view import Answer, View
-from oarlock.web.verbs.findings import FindingsResponse
-from oarlock.web.verbs.usage import UsageDaysResponse
+from oarlock.web.pages.parts import formats
+from oarlock.web.pages.parts.registry import action, page
+from oarlock.web.pages.parts.view import Answer, Redirect, View
+from oarlock.web.verbs.measurements.advice import SentAdviceResponse, WasteFindingsResponse
+from oarlock.web.verbs.measurements.findings import FindingsResponse
+from oarlock.web.verbs.measurements.profiles import ProfileResponse
+from oarlock.web.verbs.measurements.usage import UsageDaysResponse
 
 _HOUR, _DAY = 3600, 86_400
 PERIODS = (7, 30, 365)
@@ -31,14 +34,21 @@ async def project(view: View) -> Answer:
 
 async def _of_somebody(view: View, kind: str, name: str) -> Answer:
     period = _period(view)
-    since = view.now - period * _DAY
+    since = max(view.now - period * _DAY, 0)
     chosen = {kind: name}
     days: UsageDaysResponse = await view.ask("usage.days", since=since, by=["day"], **chosen)
     other = "project" if kind == "user" else "user"
     parts: UsageDaysResponse = await view.ask("usage.days", since=since, by=[other], **chosen)
-    findings: FindingsResponse = await view.ask("findings.list", since=max(since, view.now - 30 * _DAY), **chosen)
+    findings: FindingsResponse = await view.ask("findings.list", since=max(since, view.now - 30 * _DAY, 0), **chosen)
+    profile: ProfileResponse = await view.ask("usage.profile", since=since, **chosen)
+    quotas = await view.ask_if_allowed("quotas.list", **({"user": name} if kind == "user" else {}))
     return view.page(
         "usage.html",
+        bins=_bins(profile),
+        shares=_shares(profile, period),
+        quotas=[rule for rule in quotas.rules if kind == "user" or _is_of_project(rule.rule, name)] if quotas else [],
+        advice=(await view.ask("advice.list", user=name)).advice if kind == "user" else [],
+        pdf=_pdf(view, kind, name, since),
         kind=kind,
         name=name,
         period=period,
@@ -57,7 +67,7 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
 async def energy(view: View) -> Answer:
     """Show what the meters counted: jobs, idle and not assigned, by node, project and day."""
     period = _period(view)
-    since = view.now - period * _DAY
+    since = max(view.now - period * _DAY, 0)
     nodes = await view.ask("energy.show", since=since, by=["node"])
     days = await view.ask("energy.show", since=since, by=["day"])
     projects = await view.ask("energy.show", since=since, by=["project"])
@@ -83,14 +93,81 @@ async def energy(view: View) -> Answer:
 async def waste(view: View) -> Answer:
     """Show staff where the machine is lost."""
     period = _period(view)
-    since = view.now - period * _DAY
-    lost = await view.ask("waste.show", since=since)
-    findings: FindingsResponse = await view.ask("findings.list", since=max(since, view.now - 30 * _DAY))
-    counted = Counter((finding.id, finding.severity) for job in findings.jobs for finding in job.findings)
+    since = max(view.now - period * _DAY, 0)
+    order = "energy" if view.query.get("order") == "energy" else "cores"
+    lost = await view.ask("waste.show", since=since, order=order)
+    kinds: WasteFindingsResponse = await view.ask("waste.findings", since=max(since, view.now - 30 * _DAY, 0))
     return view.page(
-        "waste.html", period=period, periods=PERIODS, waste=lost, counted=counted.most_common(12),
-        judged=findings.judged,
+        "waste.html", period=period, periods=PERIODS, waste=lost, order=order, kinds=kinds,
+        titles=_TITLES, advice=(await view.ask("advice.list")).advice,
+        done=view.query.get("done", "")[:200], may_act=view.secret is not None, may_write=view.may_change,
     )  # fmt: skip
+
+
+_TITLES = {
+    "gpu": "GPUs that did nothing",
+    "cpu": "Cores that did nothing",
+    "serial": "Serial jobs on several cores",
+    "memory": "Memory held and not used",
+}
+
+
+@action("/waste/act")
+async def act_on_waste(view: View) -> Answer:
+    """Set findings aside, show them again, or send advice."""
+    if view.field("unsnooze"):
+        await view.change("waste.unsnooze", id=view.field("unsnooze"))
+        return Redirect("/waste#aside")
+    rule, user = view.field("rule"), view.field("user")
+    if view.field("do") == "snooze":
+        reason, days = view.field("reason"), view.field("days", "30")
+        await view.change("waste.snooze", rule=rule, user=user, reason=reason, days=days)
+        return Redirect("/waste#aside")
+    sent: SentAdviceResponse = await view.change("advice.send", rule=rule, user=user)
+    return Redirect(f"/waste?{urlencode({'done': f'{sent.address}, {formats.exact(sent.due)}'})}")
+
+
+def _is_of_project(rule: str, name: str) -> bool:
+    """Return whether a quota (queue, project, type, user) is about a project."""
+    return rule.split(",")[1].strip() in {name, "/"}
+
+
+def _pdf(view: View, kind: str, name: str, since: int) -> str:
+    """Return the address of the same as PDF; empty where it would be refused."""
+    caller = view.caller
+    if caller is None or not (caller.admin or (kind == "user" and name == view.user)):
+        return ""
+    return f"/api/v1/reports/period.pdf?{urlencode({kind: name, 'since': since // _DAY * _DAY})}"
+
+
+def _bins(profile: ProfileResponse) -> list[DayColumn]:
+    """Return a column for each tenth of the cores used: the core-hours of the jobs that used so much."""
+    return [
+        DayColumn(
+            f"{100 * part.least:.0f}–{100 * part.most:.0f} %", hours := part.core_seconds / _HOUR, hours,
+            f"{100 * part.least:.0f} to {100 * part.most:.0f} % of the cores used: {part.jobs} jobs, "
+            f"{hours:,.1f} core-hours",
+        )
+        for part in profile.bins
+    ]  # fmt: skip
+
+
+def _shares(profile: ProfileResponse, period: int) -> list[DayColumn]:
+    """Return a column a day, or a week, with the part of all core-hours held in percent."""
+    step = _DAY if period <= _MOST_WEEKS else 7 * _DAY
+    sums: dict[int, list[float]] = {}
+    for share in profile.shares:
+        at = profile.since + (share.day - profile.since) // step * step
+        held = sums.setdefault(at, [0.0, 0.0])
+        held[0] += share.core_seconds
+        held[1] += share.all_core_seconds
+    return [
+        DayColumn(
+            formats.month_and_day(at), part := 100 * theirs / everybody if everybody else 0.0, part,
+            f"{formats.day(at)}: {part:.1f} % of the core-hours that were held",
+        )
+        for at, (theirs, everybody) in sorted(sums.items())
+    ]  # fmt: skip
 
 
 def _period(view: View) -> int:

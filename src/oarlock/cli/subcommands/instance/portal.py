@@ -1,0 +1,78 @@
+"""oarlock portal: pages for a cluster that OAR or Slurm runs, read-only."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oarlock.cli.output import show_text
+
+if TYPE_CHECKING:
+    import argparse
+
+    from oarlock.config import Config
+    from oarlock.model.source import ClusterSource
+
+_ABOUT = (
+    "Show a cluster that OAR or Slurm runs: nodes, jobs, the Gantt chart, findings; nothing there is changed. OAR is "
+    "read from its database (SOURCE_DATABASE, account oar_ro), Slurm from slurmdbd's (`oarlock sources slurm`). The "
+    "portal has a state directory of its own; `OARLOCK_SERVER=DIR/server.sock oarlock login` signs in. Visibility and "
+    "administrators are set as for `oarlock serve`."
+)
+
+
+SOURCES = ("oar", "slurm")
+_EXAMPLES = {"oar": "postgresql://oar_ro@HOST/oar", "slurm": "mysql://oarlock@HOST/slurm_acct_db"}
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of `oarlock`."""
+    parser = commands.add_parser("portal", help="pages for a cluster that others run", description=_ABOUT)
+    parser.add_argument("--source", choices=SOURCES, required=True, help="which resource manager runs the cluster")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where browsers connect (localhost:6680)")
+    parser.add_argument("--state", metavar="DIR", type=Path, help="the state directory of the portal")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the settings file")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Read the settings, and show the cluster."""
+    from oarlock.config import load
+    from oarlock.measure.options import address
+    from oarlock.model.errors import ConfigRefused
+    from oarlock.server.instance import default_state
+    from oarlock.server.process import logs
+    from oarlock.server.sources.portal import serve_portal
+
+    loaded = load(arguments.config)
+    config = loaded.config
+    if arguments.listen is not None:
+        where = address(arguments.listen)
+        if where is None:
+            raise ConfigRefused("A portal that listens nowhere shows nothing.", hint="Write HOST:PORT.")
+        config = replace(config, server_hostname=where[0], server_port=where[1])
+    source = open_source(arguments.source, config)
+    logs.begin(config)
+    for warning in loaded.warnings:
+        show_text(f"oarlock: {warning}", file=sys.stderr)
+    serve_portal(arguments.state or default_state().with_name("oarlock-portal"), config, source)
+
+
+def open_source(kind: str, config: Config) -> ClusterSource:
+    """Return the source that the settings name; `ConfigRefused` if they name none."""
+    from oarlock.model.errors import ConfigRefused
+    from oarlock.store.sources.connections import ForeignDatabase, parse_address
+    from oarlock.store.sources.oar import OarDatabase
+    from oarlock.store.sources.slurm import SlurmDatabase
+
+    if not config.source_database:
+        raise ConfigRefused(
+            f"SOURCE_DATABASE does not name the database of {kind.upper()}.",
+            hint=f"Set SOURCE_DATABASE={_EXAMPLES[kind]} and SOURCE_PASSWORD=file:PATH in the settings file.",
+        )
+    password = config.source_password.value if config.source_password else ""
+    if kind == "slurm":
+        return SlurmDatabase(ForeignDatabase(parse_address(config.source_database, password), "Slurm's database"))
+    return OarDatabase(ForeignDatabase(parse_address(config.source_database, password), "OAR's database"))

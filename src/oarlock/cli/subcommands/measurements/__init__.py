@@ -1,0 +1,1 @@
+"""Subcommands about what was measured: samples, findings, reports, energy, the archive."""

@@ -1,0 +1,1 @@
+"""Subcommands about nodes: what they are made of, what runs on them, what is measured there."""

@@ -1,0 +1,1 @@
+"""Subcommands about the site and its users: limits, rules, tokens, mails, other commands."""

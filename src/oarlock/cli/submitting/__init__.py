@@ -1,0 +1,1 @@
+"""What `oarsub` puts together: the body of a submission, its files, its keys."""

@@ -1,0 +1,225 @@
+"""The accumulators of all jobs that are logged: fed with every row that is in a log, stored now and then, read again.
+
+After a crash they are what their logs say: the stored ones go on from the byte of the log that they had come to, and
+without a stored one the whole log is read. Only the traffic of nodes is not in the logs of jobs, so of that the time
+since it was stored is missing.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import LogNote, Names, replay_log
+from oarlock.measure.collect.sums.accumulate import NodeAccumulator
+from oarlock.measure.collect.sums.row_values import NodeValues, RowValues, sum_at
+from oarlock.model.summary import DayUsage, MeasuredJob
+
+log = logging.getLogger(__name__)
+
+_FORM = 1  # of what is stored; another one is not read
+_MOST_NAMES = 10_000
+_COUNTING_SECONDS = 30.0
+_SUMS = (
+    "core_busy_seconds",
+    "memory_asked_byte_seconds",
+    "memory_used_byte_seconds",
+    "gpu_seconds",
+    "gpu_busy_seconds",
+)
+
+
+class _JobSums(Struct):
+    """The accumulators of a job by attempt and node, and which attempt each node is at."""
+
+    nodes: dict[int, dict[str, NodeAccumulator]] = {}
+    attempts: dict[str, int] = {}
+
+
+class _StoredSums(Struct):
+    """All jobs, and how many bytes of their logs are in them."""
+
+    form: int
+    lengths: dict[int, int]
+    jobs: dict[int, _JobSums]
+
+
+class RunningSums:
+    """What samples said so far of every job that has a log. `longest` seconds without a sample are a hole."""
+
+    def __init__(self, places: SamplePlaces, longest: float) -> None:
+        self._places, self._longest = places, longest
+        self._jobs: dict[int, _JobSums] = {}
+        self._changed: set[int] = set()
+        self._rows: dict[int, tuple[Names, RowValues]] = {}
+        self._nodes: dict[int, tuple[Names, NodeValues]] = {}
+        self._cpu_time: dict[str, tuple[float, float]] = {}  # of nodes: when it was seen first, and what it was then
+
+    def attempt_of(self, job: int, node: str) -> int | None:
+        """Return which attempt the last row of a job on a node was of; None if there was none."""
+        sums = self._jobs.get(job)
+        return None if sums is None else sums.attempts.get(node)
+
+    def begin_attempt(self, job: int, node: str, attempt: int) -> None:
+        """Count what follows of a job on a node for another attempt."""
+        self._jobs.setdefault(job, _JobSums()).attempts[node] = attempt
+
+    def take(self, job: int, node: str, at: float, names: Names, packed: bytes | memoryview) -> None:
+        """Take a row that was logged, at an instant in epoch seconds."""
+        entry = self._rows.get(id(names))
+        if entry is None:
+            if len(self._rows) > _MOST_NAMES:
+                self._rows = {}
+            # The tuple is kept, since its id is its name here: to hash it takes longer than the rest of this.
+            entry = self._rows[id(names)] = names, RowValues(names)
+        self._accumulator(job, node).take(at, entry[1], packed, longest=self._longest)
+        self._changed.add(job)
+
+    def _accumulator(self, job: int, node: str) -> NodeAccumulator:
+        sums = self._jobs.get(job)
+        if sums is None:
+            sums = self._jobs[job] = _JobSums()
+        nodes = sums.nodes.setdefault(sums.attempts.setdefault(node, 0), {})
+        accumulator = nodes.get(node)
+        if accumulator is None:
+            accumulator = nodes[node] = NodeAccumulator()
+        return accumulator
+
+    def take_node(self, node: str, at: float, jobs: Collection[int], names: Names, packed: bytes) -> None:
+        """Take what a node says of itself while these jobs, and no others, are on it."""
+        present = [job for job in jobs if node in self._jobs.get(job, _NOTHING).attempts]
+        if not present:
+            return
+        entry = self._nodes.get(id(names))
+        if entry is None:
+            if len(self._nodes) > _MOST_NAMES:
+                self._nodes = {}
+            entry = self._nodes[id(names)] = names, NodeValues(names)
+        values = entry[1]
+        row = values.unpack(packed)
+        received, sent = sum_at(row, values.received), sum_at(row, values.sent)
+        cores = values.cores or self._count_cores(node, at, sum_at(row, values.modes))
+        for job in present:
+            accumulator = self._accumulator(job, node)
+            accumulator.node_cores = cores or accumulator.node_cores
+            if received is not None and sent is not None:
+                accumulator.take_traffic(received, sent, alone=len(jobs) == 1)
+
+    def _count_cores(self, node: str, at: float, all_seconds: float | None) -> int | None:
+        """Return how many cores a node has: by so much its CPU time of all modes grows in a second."""
+        if all_seconds is None:
+            return None
+        since, first = self._cpu_time.setdefault(node, (at, all_seconds))
+        if all_seconds < first:  # it was booted again
+            self._cpu_time[node] = at, all_seconds
+            return None
+        # Instants and counters are not read at once, which a longer time makes up for.
+        return max(round((all_seconds - first) / (at - since)), 1) if at - since >= _COUNTING_SECONDS else None
+
+    def forget(self, job: int) -> None:
+        """Forget a job: its log is gone."""
+        self._jobs.pop(job, None)
+        self._changed.discard(job)
+
+    def measured(self, job: int) -> MeasuredJob | None:
+        """Return what samples said of a job so far; None if there were none."""
+        sums = self._jobs.get(job)
+        return None if sums is None or not sums.nodes else _measured(sums)
+
+    def hand_over(self) -> dict[int, MeasuredJob]:
+        """Return what samples said of the jobs of which there are new ones since the last call."""
+        changed, self._changed = self._changed, set()
+        return {job: measured for job in sorted(changed) if (measured := self.measured(job)) is not None}
+
+    # What survives this process.
+
+    def store(self) -> None:
+        """Write all of it to a file, so that the next process need not read whole logs. Raises `OSError`."""
+        lengths: dict[int, int] = {}
+        for job in self._jobs:
+            with contextlib.suppress(FileNotFoundError):
+                lengths[job] = os.stat(self._places.log(job)).st_size  # noqa: PTH116 - thousands at once
+        path = self._path
+        temporary = path.with_suffix(".new")
+        data = msgspec.msgpack.encode(_StoredSums(_FORM, lengths, self._jobs))
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+
+    def restore(self, jobs: Iterable[int]) -> dict[int, int]:
+        """Read what was stored and the rest from the logs of these jobs; return how long each log is without torn end.
+
+        All that was read counts as changed, since nobody knows what of it was handed over.
+        """
+        stored = self._read_stored()
+        lengths: dict[int, int] = {}
+        for job in jobs:
+            path = self._places.log(job)
+            try:
+                since = stored.lengths.get(job, 0)
+                if since > path.stat().st_size:  # not the log of which it was stored
+                    since = 0
+                if since:
+                    self._jobs[job] = stored.jobs[job]
+                lengths[job] = self._replay(job, path, since)
+            except OSError as error:
+                log.warning("a log cannot be read", extra={"file": str(path), "why": str(error)})
+                self._jobs.pop(job, None)
+                continue
+            if self._jobs.get(job, _NOTHING).nodes:
+                self._changed.add(job)
+        return lengths
+
+    def _replay(self, job: int, path: Path, since: int) -> int:
+        def take_note(note: LogNote) -> None:
+            if "attempt" in note.about:
+                self.begin_attempt(job, note.node, int(note.about["attempt"]))
+
+        return replay_log(
+            path, lambda at, node, names, packed: self.take(job, node, at / 1000, names, packed), take_note, since=since
+        )
+
+    @property
+    def _path(self) -> Path:
+        return self._places.root / "summaries.state"
+
+    def _read_stored(self) -> _StoredSums:
+        """Read what was stored; nothing if it is not there, torn, or of another form."""
+        try:
+            stored = msgspec.msgpack.decode(self._path.read_bytes(), type=_StoredSums)
+        except (OSError, msgspec.MsgspecError):
+            return _StoredSums(_FORM, {}, {})
+        usable = stored.form == _FORM and stored.lengths.keys() <= stored.jobs.keys()
+        return stored if usable else _StoredSums(_FORM, {}, {})
+
+
+_NOTHING = _JobSums()
+
+
+def _measured(sums: _JobSums) -> MeasuredJob:
+    nodes = {
+        str(attempt): {node: accumulator.measured() for node, accumulator in by_node.items()}
+        for attempt, by_node in sums.nodes.items()
+    }
+    everywhere = (accumulator for by_node in sums.nodes.values() for accumulator in by_node.values())
+    return MeasuredJob(nodes=nodes, days=added_days(everywhere))
+
+
+def added_days(accumulators: Iterable[NodeAccumulator]) -> dict[int, DayUsage]:
+    """Return the sums of days of all nodes together."""
+    days: dict[int, DayUsage] = {}
+    for accumulator in accumulators:
+        _add_days(days, accumulator.days)
+    return days
+
+
+def _add_days(days: dict[int, DayUsage], more: Mapping[int, DayUsage]) -> None:
+    for day, usage in more.items():
+        sums = days.setdefault(day, DayUsage())
+        for name in _SUMS:
+            setattr(sums, name, round(getattr(sums, name) + getattr(usage, name), 3))

@@ -1,0 +1,1 @@
+"""Shells and commands that a user opens in a running job."""

@@ -1,0 +1,1 @@
+"""Files that come to the job's directory before it starts, and go home from it afterwards."""

@@ -1,0 +1,104 @@
+"""Curves from an engine that others keep, for pages: at most two seconds, and what was answered holds for a minute.
+
+So does a failure: an engine that is away costs one page two seconds, not every page.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from oarlock.measure.collect.questions import JobCurves, NodeCurves
+from oarlock.measure.collect.series import SeriesRange, SeriesView
+from oarlock.measure.remote.engine import ANSWER_SECONDS, EngineAway, PrometheusTarget
+from oarlock.measure.remote.range_query import RemoteSubject, read_curves
+
+CACHE_SECONDS = 60.0
+
+_THREADS = 4
+_MOST_REMEMBERED = 200
+_DAY = 86_400
+
+_Key = tuple[RemoteSubject, tuple[str, ...], int, int, int]
+
+
+class _Remembered(NamedTuple):
+    until: float
+    view: SeriesView | None
+    away: EngineAway | None
+
+
+class EngineCurves:
+    """Asks one engine. For one event loop. `now` is the clock for jobs that run; without one they are not asked for."""
+
+    def __init__(self, target: PrometheusTarget, *, now: Callable[[], float] | None = None) -> None:
+        self.target = target
+        self._now = now
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oarlock-engine")
+        self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
+
+    async def read(self, question: JobCurves | NodeCurves) -> SeriesView | None:
+        """Return the curves that answer a question; None if the engine has none. `EngineAway` if it fails."""
+        wanted = wanted_range(question, now=0.0 if self._now is None else self._now())
+        if wanted is None:
+            return None
+        subject = _subject(question)
+        key = subject, tuple(wanted.metrics), _minute(wanted.since), _minute(wanted.until), wanted.points
+        answer = self._remembered.get(key)
+        if answer is None or answer.until < time.monotonic():
+            answer = await self._ask(subject, wanted)
+            self._remember(key, answer)
+        if answer.away is not None:
+            raise answer.away
+        return answer.view
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask(self, subject: RemoteSubject, wanted: SeriesRange) -> _Remembered:
+        loop = asyncio.get_running_loop()
+        view: SeriesView | None = None
+        away: EngineAway | None = None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                view = await loop.run_in_executor(self._threads, read_curves, self.target, subject, wanted)
+        except TimeoutError:
+            away = EngineAway(self.target.url, f"none within {ANSWER_SECONDS:g} s")
+        except EngineAway as error:
+            away = error
+        return _Remembered(time.monotonic() + CACHE_SECONDS, view, away)
+
+    def _remember(self, key: _Key, answer: _Remembered) -> None:
+        self._remembered[key] = answer
+        self._remembered.move_to_end(key)
+        if len(self._remembered) > _MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+def _minute(instant: float | None) -> int:
+    return int((instant or 0) // 60)
+
+
+def _subject(question: JobCurves | NodeCurves) -> RemoteSubject:
+    if isinstance(question, NodeCurves):
+        return RemoteSubject(node=question.node)
+    return RemoteSubject(question.job, cluster=question.cluster, label=question.label)
+
+
+def wanted_range(question: JobCurves | NodeCurves, *, now: float = 0.0) -> SeriesRange | None:
+    """Return the range with both its ends; None if it is empty, or the job has not begun.
+
+    A job that runs ends `now`, which may be 0: its range is empty then.
+    """
+    if isinstance(question, JobCurves):
+        first, last = question.began, question.ended or now
+    else:
+        first, last = question.now - _DAY, question.now
+    since = first if question.since is None else question.since
+    until = last if question.until is None else question.until
+    if not first or not since < until:
+        return None
+    return SeriesRange(question.metrics, since, until, question.points)

@@ -1,0 +1,1 @@
+"""What the server mails by itself: alerts for administrators, the queue of mails, digests."""

@@ -1,0 +1,1 @@
+"""Python admission rules: trusted files of the administrator, in processes of their own."""

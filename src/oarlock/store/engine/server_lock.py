@@ -1,0 +1,190 @@
+"""The lock of the one server of a database, and its heartbeat.
+
+On SQLite the lock is a file's. On PostgreSQL it is an advisory lock, which ends with the connection of its holder. A
+holder that is frozen or cut off keeps its connection for hours, though: so it writes a heartbeat every two seconds, and
+a standby server (`standby_watch`) ends the connection of a holder that was silent for eight. The next change of that
+holder finds the connection gone and the lock with somebody else, before anything is written.
+"""
+
+import fcntl
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import URL, delete, func, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from oarlock.model.errors import DatabaseAway, DatabaseHeld
+from oarlock.store.engine import engines
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import instance
+
+log = logging.getLogger(__name__)
+
+ADVISORY_KEY = 0x6F61726C6F636B  # "oarlock"
+RESTORE_KEY = 0x6F6172726573  # "oarres": beside the lock while a backup is put back, which has no heartbeat
+
+HEARTBEAT_SECONDS = 2.0
+
+
+class LockHolder(msgspec.Struct, frozen=True):
+    """Who holds a database: a process, its machine, and since when."""
+
+    pid: int
+    host: str
+    since: int
+
+    @property
+    def text(self) -> str:
+        """How the database names it."""
+        return msgspec.json.encode(self).decode()
+
+
+def this_process(since: int) -> LockHolder:
+    """Return the holder that stands for this process."""
+    return LockHolder(os.getpid(), socket.gethostname(), since)
+
+
+class FileLock:
+    """A lock on a file beside the database; the kernel releases it when the process ends."""
+
+    def __init__(self, path: Path, holder: LockHolder) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            written = os.pread(self._file, 4096, 0)
+            os.close(self._file)
+            raise _held(written) from None
+        # Written after the lock is taken: a reader of an empty file is between these two steps of ours.
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, msgspec.json.encode(holder), 0)
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self._file)
+
+
+def take_for_restore(tx: Tx) -> None:
+    """Hold a PostgreSQL database, which may be empty, as long as this connection lives, or raise `DatabaseHeld`."""
+    # Before the lock itself, so that no standby server ever finds the lock without the mark beside it.
+    tx.execute(select(func.pg_advisory_lock_shared(RESTORE_KEY)))
+    if not tx.execute(select(func.pg_try_advisory_lock(ADVISORY_KEY))).scalar_one():
+        raise _held(b"")
+
+
+class AdvisoryLock:
+    """The lock of a PostgreSQL database: it lives as long as the connection on which it was taken."""
+
+    def __init__(self, holder: LockHolder) -> None:
+        self._holder = holder.text
+        self._backend = 0  # the session that has it
+
+    def take(self, tx: Tx) -> None:
+        """Hold the database whatever becomes of the transaction, or refuse and name who holds it (`DatabaseHeld`)."""
+        self._lock(tx)
+        tx.execute(delete(instance).where(instance.c.name.in_(["holder", "heartbeat"])))
+        tx.execute(
+            insert(instance),
+            [{"name": "holder", "value": self._holder}, {"name": "heartbeat", "value": f"{self._holder} 0"}],
+        )
+
+    def take_again(self, tx: Tx) -> None:
+        """Hold the database on a new connection, if no other server held it since the last connection was lost.
+
+        A server that held it meanwhile may have ended, so that the lock is free: what we remember of the database is
+        out of date all the same.
+        """
+        self._end_last_session(tx)
+        self._lock(tx)
+        last_holder = _last_holder(tx)
+        if last_holder != self._holder:
+            raise _held(last_holder.encode())
+
+    def _lock(self, tx: Tx) -> None:
+        if not tx.execute(select(func.pg_try_advisory_lock(ADVISORY_KEY))).scalar_one():
+            last_holder = _last_holder(tx)
+            if last_holder == self._holder and self._backend in tx.execute(_LOCKERS).scalars().all():
+                raise DatabaseAway(
+                    "The database still keeps the connection that this server lost.",
+                    hint="The server tries again by itself.",
+                )
+            raise _held(last_holder.encode())
+        self._backend = tx.execute(select(func.pg_backend_pid())).scalar_one()
+
+    def _end_last_session(self, tx: Tx) -> None:
+        """Terminate our own last session if PostgreSQL has not noticed yet that its connection broke."""
+        if self._backend in tx.execute(_LOCKERS).scalars().all():
+            tx.execute(select(func.pg_terminate_backend(self._backend)))
+
+
+SESSION_HOLDING = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (classid::bigint << 32) + objid::bigint = "  # PostgreSQL shows the two halves of a key
+)
+_LOCKERS = text(SESSION_HOLDING + ":key").bindparams(key=ADVISORY_KEY)
+
+
+def _last_holder(tx: Tx) -> str:
+    return tx.execute(select(instance.c.value).where(instance.c.name == "holder")).scalar() or ""
+
+
+def _held(written: bytes) -> DatabaseHeld:
+    try:
+        holder = msgspec.json.decode(written, type=LockHolder)
+    except msgspec.DecodeError:  # the first is between taking the lock and saying so
+        return DatabaseHeld("Another server already works on this database.", hint="Stop it before starting this one.")
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+    return DatabaseHeld(
+        f"Another server already works on this database: process {holder.pid} on {holder.host}, since {since}.",
+        hint=f"Stop it before starting this one (`kill {holder.pid}` on {holder.host}).",
+    )
+
+
+class Heartbeat:
+    """A thread that shows, while a server holds a PostgreSQL database, that it lives.
+
+    It has a connection of its own: a writer that is busy with one long transaction is not dead. `lost` is called once,
+    in this thread, when another server is found to be the holder.
+    """
+
+    def __init__(self, where: URL, holder: LockHolder, *, lost: Callable[[], object]) -> None:
+        self._engine, self._holder, self._lost = engines.heartbeat(where), holder.text, lost
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oarlock-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Stopping twice does no harm."""
+        self._stopped.set()
+        self._thread.join()
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        beats = 0
+        while not self._stopped.wait(HEARTBEAT_SECONDS):
+            beats += 1
+            try:
+                with self._engine.begin() as tx:
+                    alone = _beat(tx, self._holder, beats)
+            except SQLAlchemyError as error:  # the writer tells of a database that is away
+                log.debug("heartbeat not written", extra={"error": str(error)})
+                continue
+            if not alone:
+                self._lost()
+                return
+
+
+def _beat(tx: Tx, holder: str, number: int) -> bool:
+    """Write a heartbeat if `holder` still holds the database; return whether it does."""
+    # An alias: without it the inner query would be about the very row that is updated.
+    named = instance.alias()
+    still = select(named.c.name).where(named.c.name == "holder", named.c.value == holder).exists()
+    row = update(instance).where(instance.c.name == "heartbeat", still).values(value=f"{holder} {number}")
+    return tx.execute(row).rowcount == 1

@@ -1,0 +1,1 @@
+"""The scheduler: its snapshot, its plans and its predictions."""

@@ -1,0 +1,1 @@
+"""The site: what administrators set, what the overview counts, what `oarlock check` reads."""

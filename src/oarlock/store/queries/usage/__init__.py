@@ -1,0 +1,1 @@
+"""What jobs used: accounting, summaries, energy, recordings, and jobs of the past."""

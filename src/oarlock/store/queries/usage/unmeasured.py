@@ -1,0 +1,74 @@
+"""Jobs of a copied cluster whose summary is missing or old: which they are, and where and when they ran."""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from sqlalchemy import and_, func, or_, select
+
+from oarlock.model.job import FINAL, JobState
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.store.engine.rows import bind_ids, id_in
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import assigned_resources, job_summaries, jobs, resources
+
+_FINAL = tuple(sorted(state.value for state in FINAL))
+
+
+class UnmeasuredJob(NamedTuple):
+    """A job that ran or runs (`stop` is 0), with the cores of each of its nodes, also those that it does not have."""
+
+    id: int
+    start: int
+    stop: int
+    node_cores: dict[str, int]
+
+
+def find(tx: Tx, *, since: int, now: int, settled: int, renewed: int, most: int) -> list[UnmeasuredJob]:
+    """Return such jobs, the newest first.
+
+    Those that ended from `since` on count `settled` seconds after their end, those that run if their summary is older
+    than `renewed` seconds.
+    """
+    job, summary = jobs.c, job_summaries.c
+    ended = and_(
+        job.state.in_(_FINAL), job.stop_time >= since, job.stop_time <= now - settled,
+        or_(summary.job_id.is_(None), summary.date < job.stop_time),
+    )  # fmt: skip
+    runs = and_(
+        job.state == JobState.RUNNING.value, job.start_time <= now - renewed,
+        or_(summary.job_id.is_(None), summary.date <= now - renewed),
+    )  # fmt: skip
+    rows = tx.execute(
+        select(job.job_id, job.start_time, job.stop_time)
+        .outerjoin(job_summaries, summary.job_id == job.job_id)
+        .where(job.start_time > 0, or_(ended, runs))
+        .order_by(job.start_time.desc(), job.job_id.desc())
+        .limit(most)
+    ).all()
+    nodes = _nodes(tx, [row.job_id for row in rows])
+    cores = _cores(tx)
+    return [
+        UnmeasuredJob(
+            row.job_id, row.start_time, row.stop_time, {node: cores.get(node, 0) for node in nodes[row.job_id]}
+        )
+        for row in rows
+    ]
+
+
+def _nodes(tx: Tx, ids: list[int]) -> defaultdict[int, list[str]]:
+    nodes: defaultdict[int, list[str]] = defaultdict(list)
+    query = (
+        select(jobs.c.job_id, resources.c.network_address)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
+        .join(resources, resources.c.resource_id == assigned_resources.c.resource_id)
+        .where(id_in(tx.dialect.name, jobs.c.job_id), resources.c.type == DEFAULT_TYPE)
+        .distinct()
+    )
+    for number, node in tx.execute(query, bind_ids(tx, ids)):
+        nodes[number].append(node)
+    return nodes
+
+
+def _cores(tx: Tx) -> dict[str, int]:
+    query = select(resources.c.network_address, func.count()).where(resources.c.type == DEFAULT_TYPE)
+    return dict(tuple(row) for row in tx.execute(query.group_by(resources.c.network_address)))

@@ -1,0 +1,1 @@
+"""Users: their records, their sessions in browsers, their mails."""

@@ -1,0 +1,1 @@
+"""Databases of other resource managers, read and never written."""

@@ -1,0 +1,1 @@
+"""What every page is made of: its view, its template, formats, languages, plots, live updates."""

@@ -1,0 +1,1 @@
+"""Verbs about the cluster and its site: resources, plan, overview, scheduler, limits, events, sources."""

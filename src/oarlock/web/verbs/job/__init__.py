@@ -1,0 +1,1 @@
+"""Verbs about jobs: submit them, show them, act on them."""

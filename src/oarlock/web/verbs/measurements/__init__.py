@@ -1,0 +1,1 @@
+"""Verbs about measurements and what they mean: samples, use, findings, reports, energy."""

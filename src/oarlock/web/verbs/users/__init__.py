@@ -1,0 +1,1 @@
+"""Verbs about users: their tokens, browsers and mails."""

@@ -1,0 +1,79 @@
+"""What a backup has beside the database: settings, secrets and keys, put back where they are missing."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from oarlock.config import load
+from oarlock.model.errors import DatabaseRefused
+from oarlock.server import site_files
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A settings folder, a state directory, and a backup of both."""
+    etc, state = tmp_path / "etc", tmp_path / "state"
+    (etc / "rules").mkdir(parents=True)
+    (state / "keys").mkdir(parents=True)
+    (state / "samples").mkdir()
+    (state / "past").mkdir()
+    for path, text in (
+        (etc / "password", "secret\n"), (etc / "id_ed25519", "key"), (etc / "rules" / "20-a.toml", "# rule"),
+        (state / "keys" / "7", "of job 7"), (state / "samples" / "log", "1 2 3"), (state / "past" / "old.db", "jobs"),
+    ):  # fmt: skip
+        path.write_text(text)
+        path.chmod(0o600)
+    conf = etc / "oar.conf"
+    conf.write_text(f'DB_BASE_PASSWD="file:{etc}/password"\nADMISSION_RULES_DIR="{etc}/rules"\n')
+    return tmp_path
+
+
+def saved(site: Path, *, samples: bool = False) -> list[str]:
+    backup = site / "backup"
+    site_files.save(backup, load(site / "etc" / "oar.conf"), site / "state", samples=samples)
+    with tarfile.open(site_files.archive_of(backup)) as archive:
+        return sorted(name.replace(str(site), "") for name in archive.getnames())
+
+
+def test_settings_secrets_rules_and_keys_are_saved_and_samples_if_wanted(site):
+    own = ["root/etc/id_ed25519", "root/etc/oar.conf", "root/etc/password", "root/etc/rules/20-a.toml", "state/keys/7"]
+    assert saved(site) == own
+    assert saved(site, samples=True) == [*own, "state/past/old.db", "state/samples/log"]
+    assert site_files.archive_of(site / "backup").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_missing_comes_back_and_what_differs_stays(site):
+    saved(site, samples=True)
+    conf, key = site / "etc" / "oar.conf", site / "etc" / "id_ed25519"
+    whole = conf.read_text()
+    conf.write_text("# changed since\n")
+    key.unlink()
+    other = site / "elsewhere"
+    done = site_files.restore(site / "backup", other)
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("key", 0o600)
+    assert (conf.read_text(), conf.with_name("oar.conf.from-backup").read_text()) == ("# changed since\n", whole)
+    assert (other / "keys" / "7").read_text() == "of job 7"
+    assert done.aside == [str(conf) + ".from-backup"]
+    assert len(done.restored) == 4
+    assert site_files.restore(site / "backup", other).restored == [], "a second time there is nothing to do"
+
+
+def test_a_backup_without_them_is_restored_as_before(site):
+    assert site_files.restore(site / "none", site / "state") == ([], [])
+
+
+@pytest.mark.parametrize("name", ["root/../etc/shadow", "state/../../x", "elsewhere/x", "state"])
+def test_names_that_lead_elsewhere_are_refused(site, name):
+    with tarfile.open(site_files.archive_of(site / "backup"), "w") as archive:
+        archive.add(site / "etc" / "password", name)
+    with pytest.raises(DatabaseRefused, match="is not whole"):
+        site_files.restore(site / "backup", site / "state")
+
+
+def test_an_archive_that_was_cut_off_is_refused(site):
+    saved(site)
+    file = site_files.archive_of(site / "backup")
+    file.write_bytes(file.read_bytes()[:700])
+    with pytest.raises(DatabaseRefused, match="is not whole"):
+        site_files.restore(site / "backup", site / "state" / "new")

@@ -1,0 +1,229 @@
+"""Measurements of jobs of others, read from a real Prometheus: summaries, findings, reports, curves."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from oarlock.measure.remote.engine import EngineAway
+from oarlock.model.errors import OarlockError
+from oarlock.server.sources.portal import PortalMails
+from tests.measure.real import free_port
+from tests.server.test_mail_queue import _mail_server as mail_server
+from tests.sources.engine import Exporter, engine
+from tests.sources.oar_cluster import NOW
+from tests.sources.test_oar import Portal
+from tests.sources.test_slurm import accounting, job, source_of  # noqa: F401  (a fixture)
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.component("prometheus"),
+    pytest.mark.component("promtool"),
+    pytest.mark.component("mariadb"),
+    pytest.mark.parametrize("accounting", ["plain"], indirect=True),
+]
+
+HOUR = 3600
+BEGIN = NOW - 3 * HOUR
+END = BEGIN + HOUR
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory):
+    """What two exporters, Lustre's servers and the nodes said three hours ago."""
+    said = Exporter()
+    said.slurm_job(11, BEGIN, END, cores=2, busy=0.6)
+    said.slurm_job(12, BEGIN, END, cores=2, busy=2.0)
+    for node, busy in (("n1", 2.0), ("n2", 0.0)):
+        said.slurm_job(13, BEGIN, END, node=node, cores=2, busy=busy)
+    said.slurm_job(14, BEGIN, END, cores=2, busy=0.1, gpus=(0, 0))
+    said.petricore_job(15, BEGIN, END, cores=2, busy=2.0, files=2000, threads=9)
+    said.slurm_job(20, NOW - HOUR, NOW + 60, cores=2, busy=0.5)
+    for name, rate in (("read", 3e6), ("write", 1e6)):
+        for target in (0, 1):
+            said.add(f"lustre_job_{name}_bytes_total", BEGIN, END, lambda age, rate=rate: rate / 2 * age,
+                     component="ost", target=f"scratch-OST000{target}", fs="scratch", jobid=12, instance="oss:9169",
+                     cluster="peer")  # fmt: skip
+    for cpu in range(4):
+        said.add("node_cpu_seconds_total", BEGIN, END, lambda age: 0.3 * age, instance="n1.example:9100", cpu=cpu,
+                 mode="user", cluster="peer")  # fmt: skip
+    said.add("node_load1", BEGIN, END, 2.5, instance="n1.example:9100", cluster="peer")
+    said.add("node_memory_MemAvailable_bytes", BEGIN, END, 8e9, instance="n1.example:9100", cluster="peer")
+    said.add("redfish_chassis_power_average_consumed_watts", BEGIN, END, 230, instance="n1-oob", cluster="peer")
+    said.add("node_load1", BEGIN, END, 99.0, instance="n11:9100", cluster="peer")
+    running = engine(tmp_path_factory.mktemp("prometheus"), said)
+    try:
+        wait_until(running.ready, "Prometheus", 30)
+        yield running
+    finally:
+        running.end()
+
+
+def _ended(number, *, nodes="n1", cpus=2, state=3, limit=70, **more):
+    return job(number, state, BEGIN, END, nodes=nodes, cpus=cpus, timelimit=limit, **{"exit_code": 0} | more)
+
+
+def _jobs(server, *rows):
+    server.run("\n".join(["DELETE FROM peer_job_table;", *rows]), "slurm_acct_db")
+
+
+def _play(folder, server, url, story, **settings):
+    async def play():
+        portal = Portal(folder, source_of(server), cluster_name="peer", prometheus_url=url, **settings)
+        try:
+            await portal.core.follower.look()
+            await story(portal)
+        finally:
+            await portal.close()
+
+    asyncio.run(play())
+
+
+def _url(prometheus):
+    return prometheus.url.removesuffix("/api/v1")
+
+
+def _taken(path):
+    content = Path(path).read_bytes()
+    Path(path).unlink()
+    return content
+
+
+def _found(view):
+    return [(finding.id, finding.severity.value) for finding in view.findings]
+
+
+def test_ended_jobs_of_slurm_get_summaries_by_query(accounting, prometheus, tmp_path):  # noqa: F811
+    _jobs(
+        accounting,
+        _ended(11, limit=300), _ended(12), _ended(13, nodes="n[1-2]", cpus=4), _ended(14), _ended(15),
+        _ended(16, state=6, limit=60), _ended(17, limit=900),
+    )  # fmt: skip
+
+    async def story(portal):
+        assert await portal.core.measurements.look() == 7
+        assert await portal.core.measurements.look() == 0, "each is asked for once"
+        found = {number: _found(await portal.ask("jobs.findings", id=number)) for number in range(11, 18)}
+        assert found == {
+            11: [("cpu.low", "bad"), ("cpu.imbalance", "warn"), ("time.short", "warn")],
+            12: [],
+            13: [("cpu.zero", "bad"), ("cpu.low", "bad"), ("frag.nodes", "warn")],
+            14: [("gpu.zero", "bad")],
+            15: [("threads.many", "warn"), ("io.smallfiles", "warn"), ("io.noscratch", "warn")],
+            16: [("time.exceeded", "bad")],
+            17: [("time.short", "bad")],
+        }
+        report = (await portal.ask("jobs.report", id=12)).text
+        assert any(line.startswith("  Cores   ███████████████████████") and " of 2 busy" in line for line in report)
+        assert "  Read 10.0 GiB, written 3.3 GiB." in report, "as Lustre's servers count"
+        pdf = await portal.ask("jobs.report_pdf", id=12)
+        assert _taken(pdf.path).startswith(b"%PDF-")
+        [ann] = (await portal.ask("reports.period", user="ann", since=BEGIN - HOUR, until=NOW)).report.groups
+        assert ann.usage.jobs == 5, "those that were measured"
+
+    _play(tmp_path, accounting, _url(prometheus), story)
+
+
+def test_curves_of_jobs_and_nodes_come_from_the_exporters(accounting, prometheus, tmp_path):  # noqa: F811
+    _jobs(accounting, _ended(12), _ended(15), job(20, 1, NOW - HOUR, 0, nodes="n1", timelimit=300))
+
+    async def story(portal):
+        view = await portal.ask("jobs.series", id=12)
+        assert {curve.metric: round(curve.points[30][2]) for curve in view.series} == {
+            "cpu_seconds_total": 2, "memory_anonymous_bytes": 8e8, "memory_cache_bytes": 5e8,
+            "read_bytes_total": 3e6, "written_bytes_total": 1e6,
+        }  # fmt: skip
+        assert {curve.node for curve in view.series} == {"n1", ""}, "Lustre's servers do not know nodes"
+        other = await portal.ask("jobs.series", id=15, metrics=["process_threads", "memory_anonymous_bytes"])
+        assert {curve.series: curve.points[30][2] for curve in other.series} == {
+            'process_threads{exe="solver"}': 9.0, "memory_anonymous_bytes": 954.0 * (1 << 20)}  # fmt: skip
+        live = await portal.ask("jobs.series", id=20)
+        assert live.until == NOW
+        wanted = ["load_1min", "meminfo_mem_available_bytes", "power_watts"]
+        node = await portal.ask("nodes.series", name="n1", since=BEGIN, until=END, metrics=wanted)
+        assert {curve.metric: curve.points[30][2] for curve in node.series} == dict(
+            zip(wanted, (2.5, 8e9, 230.0), strict=True)
+        )
+        assert {curve.node for curve in node.series} == {"n1"}
+        with pytest.raises(OarlockError, match="Nothing measures n2"):
+            await portal.ask("nodes.series", name="n2", since=BEGIN, until=END)
+
+    _play(tmp_path, accounting, _url(prometheus), story)
+
+
+def test_a_job_that_runs_is_summarised_again_after_five_minutes(accounting, prometheus, tmp_path):  # noqa: F811
+    _jobs(accounting, job(20, 1, NOW - HOUR, 0, nodes="n1", timelimit=300))
+
+    async def story(portal):
+        assert await portal.core.measurements.look() == 1
+        assert _found(await portal.ask("jobs.findings", id=20)) == [("cpu.low", "bad"), ("cpu.imbalance", "warn")]
+        assert await portal.core.measurements.look() == 0
+        portal.core.clock.now = lambda: NOW + 300
+        assert await portal.core.measurements.look() == 1
+        accounting.run(job(20, 3, NOW - HOUR, NOW, nodes="n1", timelimit=300, exit_code=0), "slurm_acct_db")
+        await portal.core.follower.look()
+        portal.core.clock.now = lambda: NOW + 600
+        assert await portal.core.measurements.look() == 0, "it was summarised after its end"
+
+    _play(tmp_path, accounting, _url(prometheus), story)
+
+
+def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # noqa: F811
+    _jobs(accounting, _ended(12))
+    url = f"http://127.0.0.1:{free_port()}"
+
+    async def story(portal):
+        with pytest.raises(EngineAway, match="Connection refused"):
+            await portal.core.measurements.look()
+        with pytest.raises(EngineAway, match="Connection refused"):
+            await portal.ask("jobs.series", id=12)
+        health = {entry.name: entry for entry in (await portal.ask("sources.health")).sources}
+        assert not health["Prometheus: summaries"].answers
+        assert "Connection refused" in health["Prometheus: curves"].says
+        assert health["Slurm's database: jobs"].answers
+        assert (await portal.ask("jobs.show", id=12)).state == "Terminated", "jobs are shown all the same"
+        assert (await portal.ask("jobs.findings", id=12)).facts == {}, "nothing is made up"
+
+    _play(tmp_path, accounting, url, story)
+
+
+def test_what_was_answered_holds_for_a_minute_and_so_does_a_failure(accounting, tmp_path):  # noqa: F811
+    _jobs(accounting, _ended(12))
+
+    async def story(portal):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            target = portal.core.measurements._curves.target
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            portal.core.measurements._curves.target = target._replace(url=url)
+            for _ in range(2):
+                with pytest.raises(EngineAway, match="none within 2 s"):
+                    await portal.ask("jobs.series", id=12)
+            silent.setblocking(False)
+            silent.accept()[0].close()
+            with pytest.raises(BlockingIOError):
+                silent.accept()
+
+    _play(tmp_path, accounting, "http://127.0.0.1:9", story)
+
+
+def test_users_of_such_a_cluster_get_digests(accounting, prometheus, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("TZ", "UTC")
+    _jobs(accounting, _ended(11, limit=300), _ended(12, user=2))
+    addresses = tmp_path / "addresses"
+    addresses.write_text("ann ann@lab.org\nbob bob@lab.org\n")
+    port = free_port()
+    settings = {"mail_digests": True, "mail_addresses": addresses, "mail_smtp_server": f"127.0.0.1:{port}"}
+
+    async def story(portal):
+        await portal.core.measurements.look()
+        portal.core.clock.now = lambda: NOW + 7 * 24 * HOUR
+        with mail_server(port) as box:
+            mails = PortalMails(portal.core)
+            await mails.send_due()
+            await mails.send_due()
+        [letter] = box.received
+        assert letter["To"] == "ann@lab.org", "nothing was found about bob's job"
+        assert "1 × cpu.low" in letter.get_body(("plain",)).get_content()
+
+    _play(tmp_path, accounting, _url(prometheus), story, **settings)
