@@ -60,3 +60,12 @@ async def test_after_a_slice_of_an_array_others_have_the_writer_for_a_while(data
     await core.write_slice(write_slice, user="ada")
     assert time.monotonic() - began >= 3 * _SLICE_SECONDS  # the slice, and twice as long for others
     await core.close()
+
+
+@run_async
+async def test_the_count_of_changes_rises_when_a_change_can_be_read_not_before(database: Database, tmp_path: Path):
+    core, counted = _core(database, tmp_path), []
+    before = core.changes
+    await core.write(lambda tx: counted.append(core.changes))
+    assert (counted, core.changes) == ([before], before + 1)
+    await core.close()

@@ -179,8 +179,10 @@ class ServerCore:
     async def write(self, change: Callable[[Tx], T]) -> T:
         """Run a change in the writer's next transaction; what it raises is raised here."""
         self.readers.note()
-        self.changes += 1
-        return await asyncio.wrap_future(self.database.submit(change))
+        try:
+            return await asyncio.wrap_future(self.database.submit(change))
+        finally:
+            self.changes += 1  # only now: what is read and kept under the new count has to hold the change
 
     async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
         """Run one of many changes of a user; then leave the writer to others for twice as long, if they have work."""

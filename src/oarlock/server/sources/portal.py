@@ -96,8 +96,10 @@ class PortalCore:
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         """Run a change in the writer's next transaction."""
-        self.changes += 1
-        return await asyncio.wrap_future(self.database.submit(change))
+        try:
+            return await asyncio.wrap_future(self.database.submit(change))
+        finally:
+            self.changes += 1  # only now: what is read and kept under the new count has to hold the change
 
     async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Any = None) -> T:
         """Run a query in a thread, on one instant of the copy."""
