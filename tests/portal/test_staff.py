@@ -43,7 +43,7 @@ def support(site: Running) -> Visitor:
 
 
 def sent(visitor: Visitor, page: str, to: str, **fields: str) -> str:
-    """Fill in a form of a page and send it; return the page that follows. Forms that take something away are passed by."""
+    """Fill in a form of a page and send it; return the page that follows. Forms that remove something are left out."""
     found = [form for action, form in forms(visitor.get(page).text) if action == to and "remove" not in form]
     reply = visitor.post(to, found[0] | fields)
     if reply.status != 303:
