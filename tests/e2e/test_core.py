@@ -370,7 +370,7 @@ def test_questions_are_answered_before_and_after_a_submission(workspace, two_use
 
 @pytest.mark.manual(166)
 def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users, scripts, monkeypatch):
-    monkeypatch.setattr("oarlock.server.core.ALERT_SECONDS", 0.1)
+    monkeypatch.setattr("oarlock.server.steps.ALERT_SECONDS", 0.1)
     broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
 
     async def story(post):
@@ -390,7 +390,7 @@ def test_a_server_prologue_that_stops_the_queues_is_mailed(workspace, two_users,
 
 @pytest.mark.manual(143, 166)
 def test_a_mail_about_trouble_that_cannot_be_sent_is_an_event(workspace, two_users, scripts, monkeypatch):
-    monkeypatch.setattr("oarlock.server.core.ALERT_SECONDS", 0.1)
+    monkeypatch.setattr("oarlock.server.steps.ALERT_SECONDS", 0.1)
     broken = Path(script(scripts / "prologue", "exit 3"))
 
     async def story():

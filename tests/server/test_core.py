@@ -8,7 +8,7 @@ from pathlib import Path
 from oarlock.config import Config
 from oarlock.job.reactor.steps import QuickPass
 from oarlock.server.core import ServerCore
-from oarlock.server.http.reader_pool import MOST_OF_ONE, THREADS
+from oarlock.server.database_access import MOST_OF_ONE, THREADS
 from oarlock.server.process.clock import RealClock
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx

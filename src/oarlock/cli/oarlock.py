@@ -252,6 +252,7 @@ def _serve_options(serve: argparse.ArgumentParser) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
+    from oarlock.cli.subcommands.instance.site_settings import show_warnings
     from oarlock.config import load
     from oarlock.job.quotas import current
     from oarlock.server.instance import default_state
@@ -261,20 +262,18 @@ def _serve(arguments: argparse.Namespace) -> None:
     loaded = load(arguments.config)
     current(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
-    for warning in loaded.warnings:
-        show_text(f"oarlock: {warning}", file=sys.stderr)
+    show_warnings(loaded)
     serve(arguments.state or default_state(), loaded.config, standby=arguments.standby)
 
 
 def _config(arguments: argparse.Namespace) -> None:
-    from oarlock.cli.subcommands.instance.show_config import as_json, as_text, effective
+    from oarlock.cli.subcommands.instance.site_settings import as_json, as_text, effective, show_warnings
     from oarlock.config import load
     from oarlock.job.quotas import current
 
     loaded = load(arguments.file)
     current(loaded.config)
-    for warning in loaded.warnings:
-        show_text(f"oarlock: {warning}", file=sys.stderr)
+    show_warnings(loaded)
     show = as_json if arguments.json else as_text
     sys.stdout.write(show(effective(loaded)))
     _refuse_unusable_programs(loaded.config)

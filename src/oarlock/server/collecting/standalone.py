@@ -8,11 +8,9 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from oarlock.config import Config
 from oarlock.job import summaries
@@ -22,19 +20,16 @@ from oarlock.measure.live import LiveUsage
 from oarlock.measure.posting.receive import AgentReceiver
 from oarlock.model.errors import OarlockError
 from oarlock.server.collecting.bookkeeping import make_collector
+from oarlock.server.database_access import DatabaseAccess
 from oarlock.server.http.listen import serve_http
-from oarlock.server.http.reader_pool import ReaderPool
 from oarlock.server.instance import open_instance
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
 from oarlock.server.process.reserves import raise_limit
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.tx import Tx
 from oarlock.web.core import ServerInterface
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 BOOK_SECONDS = 60.0
 
@@ -47,47 +42,18 @@ VERBS = frozenset({
 """What a collector alone can be asked."""
 
 
-class CollectCore:
+class CollectCore(DatabaseAccess):
     """What the verbs of a collector need: the database, the clock, and what measures."""
 
     def __init__(self, state_dir: Path, config: Config, database: Database) -> None:
-        self.state_dir, self.config, self.database, self.clock = state_dir, config, database, RealClock()
+        super().__init__(database)
+        self.state_dir, self.config, self.clock = state_dir, config, RealClock()
         self.stopping = asyncio.Event()
         self.live = LiveUsage(config.sample_period, config.cluster_name)
         self.collector = make_collector(
             state_dir / "samples", config, database, lambda node: self.live.decoder(node).tables_frame()
         )
         self.agents = AgentReceiver(self)
-        self._readers = ReaderPool()
-        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-own")
-
-    async def write(self, change: Callable[[Tx], T]) -> T:
-        """Run a change in the writer's next transaction."""
-        return await asyncio.wrap_future(self.database.submit(change))
-
-    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
-        """Run a query in a thread: for a user among those of all users, without one at once."""
-
-        def ask() -> T:
-            with self.database.read() as tx:
-                return question(tx)
-
-        if user is None:
-            return await asyncio.get_running_loop().run_in_executor(self._own_threads, ask)
-        return await self._readers.run(user, ask, key)
-
-    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
-        """Run a query with a condition that a user wrote, in a guarded transaction."""
-
-        def ask() -> T:
-            with self.database.ask() as tx:
-                return question(tx)
-
-        return await self._readers.run(user, ask, key)
-
-    async def compute(self, work: Callable[[], T], *, user: str) -> T:
-        """Run a long computation of a user in a thread."""
-        return await self._readers.run(user, work)
 
     async def book_usage(self) -> None:
         """Add energy that was booked after a job's last summary to it and to the sums of days, for ever."""
@@ -101,8 +67,7 @@ class CollectCore:
         """End the collector's process and the threads."""
         await self.agents.close()
         await self.collector.close()
-        await asyncio.to_thread(self._readers.close)
-        self._own_threads.shutdown(cancel_futures=True)
+        await self.close_threads()
 
 
 def collect(

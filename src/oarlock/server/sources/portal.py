@@ -9,9 +9,9 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from oarlock.config import Config
 from oarlock.job import explain
@@ -26,9 +26,9 @@ from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, WaitReason
 from oarlock.model.source import ClusterSource, SourceHealth
 from oarlock.server.collecting.elsewhere import prometheus_target
-from oarlock.server.core import MAIL_SECONDS, ServerCore
+from oarlock.server.core import ServerCore
+from oarlock.server.database_access import DatabaseAccess
 from oarlock.server.http.listen import serve_http
-from oarlock.server.http.reader_pool import ReaderPool
 from oarlock.server.instance import open_instance
 from oarlock.server.mailing.digests import DigestSender
 from oarlock.server.mailing.mail_queue import MailQueue
@@ -37,6 +37,7 @@ from oarlock.server.process.clock import RealClock
 from oarlock.server.process.reserves import raise_limit
 from oarlock.server.sources.follow import SourceFollower
 from oarlock.server.sources.measured import EngineMeasurements
+from oarlock.server.steps import MAIL_SECONDS
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.job import jobs as stored_jobs
@@ -45,8 +46,6 @@ from oarlock.store.queries.job.listing import JobFilter
 from oarlock.web.core import ServerInterface
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class NoCurves:
@@ -68,13 +67,13 @@ class NoCurves:
         """Nothing is open."""
 
 
-class PortalCore:
+class PortalCore(DatabaseAccess):
     """What pages and verbs need of a server, for a cluster that is only looked at."""
 
     def __init__(self, state_dir: Path, config: Config, database: Database) -> None:
-        self.state_dir, self.config, self.database, self.clock = state_dir, config, database, RealClock()
+        super().__init__(database)
+        self.state_dir, self.config, self.clock = state_dir, config, RealClock()
         self.stopping = asyncio.Event()
-        self.changes = 0
         self.live = LiveUsage(config.sample_period, config.cluster_name)
         target = prometheus_target(config, FOREIGN_NAMES)
         self.measurements = None if target is None else EngineMeasurements(target, self)
@@ -82,7 +81,6 @@ class PortalCore:
         self.hopeless: Mapping[int, str] = {}
         self.passes: Sequence[PassRecord] = ()  # we plan nothing here
         self.follower: SourceFollower | None = None
-        self._readers = ReaderPool()
 
     @property
     def now(self) -> int:
@@ -93,35 +91,6 @@ class PortalCore:
     def source_health(self) -> list[SourceHealth]:
         """How all sources fare."""
         return [*(self.follower.health if self.follower else ()), *self.collector.health]
-
-    async def write(self, change: Callable[[Tx], T]) -> T:
-        """Run a change in the writer's next transaction."""
-        try:
-            return await asyncio.wrap_future(self.database.submit(change))
-        finally:
-            self.changes += 1  # only now: what is read and kept under the new count has to hold the change
-
-    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Any = None) -> T:
-        """Run a query in a thread, on one instant of the copy."""
-
-        def ask() -> T:
-            with self.database.read() as tx:
-                return question(tx)
-
-        return await asyncio.to_thread(ask) if user is None else await self._readers.run(user, ask, key)
-
-    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Any = None) -> T:
-        """Run a query with a condition that a user wrote, in a guarded transaction."""
-
-        def ask() -> T:
-            with self.database.ask() as tx:
-                return question(tx)
-
-        return await self._readers.run(user, ask, key)
-
-    async def compute(self, work: Callable[[], T], *, user: str) -> T:
-        """Run a long computation of a user in a thread."""
-        return await self._readers.run(user, work)
 
     async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
         """Return what the resource manager says of a job, and when it plans to start it: we plan nothing here."""
@@ -155,7 +124,7 @@ class PortalCore:
         if self.follower is not None:
             await self.follower.close()
         await self.collector.close()
-        await asyncio.to_thread(self._readers.close)
+        await self.close_threads()
 
 
 def serve_portal(state_dir: Path, config: Config, source: ClusterSource) -> None:

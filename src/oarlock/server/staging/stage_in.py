@@ -35,7 +35,7 @@ _NAMES = re.compile(r"[0-9a-f]{64}|upload\.[0-9a-f]{16}")
 _ORPHAN_SECONDS = 3600.0
 
 
-class DatabaseAccess(Protocol):
+class StagingServer(Protocol):
     """What is needed of the server: its database, and threads for what takes long."""
 
     async def write(self, change: Callable[[Tx], T]) -> T: ...
@@ -58,7 +58,7 @@ def archive_folder(config: Config, state_dir: Path) -> Path:
 class ArchiveStore:
     """Archives of users. Only the server's own account can enter the folder."""
 
-    def __init__(self, config: Config, folder: Path, server: DatabaseAccess) -> None:
+    def __init__(self, config: Config, folder: Path, server: StagingServer) -> None:
         self._config, self._folder, self._server = config, folder, server
         self._under_way: Counter[str] = Counter()  # bytes that are being received, by user
         # Held while a file appears with its row or goes with its last one: each does two things that belong together.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from oarlock.cli.output import show_text
 
 if TYPE_CHECKING:
     import argparse
@@ -48,24 +44,14 @@ def _colmet(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Read the settings, and collect."""
-    from oarlock.config import load
-    from oarlock.measure.options import address
-    from oarlock.model.errors import ConfigRefused
+    from oarlock.cli.subcommands.instance.site_settings import load_to_listen
     from oarlock.server.collecting.standalone import collect
     from oarlock.server.instance import default_state
-    from oarlock.server.process import logs
 
-    loaded = load(arguments.config)
-    config = loaded.config
-    if arguments.listen is not None:
-        where = address(arguments.listen)
-        if where is None:
-            raise ConfigRefused("A collector that listens nowhere gets no samples.", hint="Write HOST:PORT.")
-        config = replace(config, server_hostname=where[0], server_port=where[1])
     options = _colmet_options(arguments)
-    logs.begin(config)
-    for warning in loaded.warnings:
-        show_text(f"oarlock: {warning}", file=sys.stderr)
+    config = load_to_listen(
+        arguments.config, arguments.listen, nowhere="A collector that listens nowhere gets no samples."
+    )
     collect(arguments.state or default_state(), config, options, _look_up(arguments) if options else None)
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from oarlock.cli.output import show_text
 
 if TYPE_CHECKING:
     import argparse
@@ -39,24 +35,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Read the settings, and show the cluster."""
-    from oarlock.config import load
-    from oarlock.measure.options import address
-    from oarlock.model.errors import ConfigRefused
+    from oarlock.cli.subcommands.instance.site_settings import load_to_listen
     from oarlock.server.instance import default_state
-    from oarlock.server.process import logs
     from oarlock.server.sources.portal import serve_portal
 
-    loaded = load(arguments.config)
-    config = loaded.config
-    if arguments.listen is not None:
-        where = address(arguments.listen)
-        if where is None:
-            raise ConfigRefused("A portal that listens nowhere shows nothing.", hint="Write HOST:PORT.")
-        config = replace(config, server_hostname=where[0], server_port=where[1])
+    config = load_to_listen(arguments.config, arguments.listen, nowhere="A portal that listens nowhere shows nothing.")
     source = open_source(arguments.source, config)
-    logs.begin(config)
-    for warning in loaded.warnings:
-        show_text(f"oarlock: {warning}", file=sys.stderr)
     serve_portal(arguments.state or default_state().with_name("oarlock-portal"), config, source)
 
 

@@ -1,7 +1,8 @@
-"""Threads for users' queries, shared between users by the CPU time that their queries take.
+"""Reads and writes of the database that do not block the event loop, and the threads in which they run.
 
-The scheduler, steps and look-ups have threads of their own. One interpreter runs them all, so whoever reads much slows
-everything: each user has a budget of CPU seconds, which counts only while somebody else, or the server, has work.
+Users' queries share their threads by the CPU time that they take. The scheduler, steps and look-ups have threads of
+their own. One interpreter runs them all, so whoever reads much slows everything: each user has a budget of CPU seconds,
+which counts only while somebody else, or the server, has work.
 """
 
 import asyncio
@@ -11,6 +12,9 @@ from collections.abc import Callable, Hashable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
 
 T = TypeVar("T")
 
@@ -32,6 +36,7 @@ SHARE, SHARE_OF_ALL = 0.15, 0.25
 
 _MEMORY_SECONDS = 1.0  # a user that had work this long ago still counts as active
 _MOST_KEPT = 1000
+_OWN_THREADS = 4  # for steps and look-ups: what users read has others
 
 
 @dataclass(slots=True)
@@ -255,3 +260,52 @@ def _measured(work: Callable[[], Any]) -> _Result:
     except Exception as error:  # noqa: BLE001  (it belongs to the caller)
         return _Result(error=error, cost=time.thread_time() - began)
     return _Result(value, cost=time.thread_time() - began)
+
+
+class DatabaseAccess:
+    """The database of a server of any kind, for its event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.changes = 0  # how often the database was changed
+        self.readers = ReaderPool()
+        self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
+
+    async def write(self, change: Callable[[Tx], T]) -> T:
+        """Run a change in the writer's next transaction; what it raises is raised here."""
+        try:
+            return await asyncio.wrap_future(self.database.submit(change))
+        finally:
+            self.changes += 1  # only now: what is read and kept under the new count has to hold the change
+
+    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
+        """Run a query in a thread, on one instant of the database.
+
+        For a `user` it runs among those of all users (`ReaderPool.run`, which explains `key`); without one, at once.
+        """
+
+        def ask() -> T:
+            with self.database.read() as tx:
+                return question(tx)
+
+        if user is None:
+            return await asyncio.get_running_loop().run_in_executor(self._own_threads, ask)
+        return await self.readers.run(user, ask, key)
+
+    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
+        """Run a query with a condition that a user wrote, in a guarded transaction (`Database.ask`)."""
+
+        def ask() -> T:
+            with self.database.ask() as tx:
+                return question(tx)
+
+        return await self.readers.run(user, ask, key)
+
+    async def compute(self, work: Callable[[], T], *, user: str) -> T:
+        """Run a long computation of a user in a thread, on that user's budget."""
+        return await self.readers.run(user, work)
+
+    async def close_threads(self) -> None:
+        """Finish what is being read."""
+        await asyncio.to_thread(self.readers.close)
+        await asyncio.to_thread(self._own_threads.shutdown, cancel_futures=True)

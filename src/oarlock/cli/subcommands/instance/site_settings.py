@@ -1,11 +1,15 @@
-"""The settings in effect, as `oarlock config` shows them: which value each key has, and where it comes from."""
+"""The settings of a site: read for a command that serves, and shown by `oarlock config` with where each comes from."""
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from oarlock.config import KEYS, Key, Loaded
+from oarlock.cli.output import show_text
+from oarlock.config import KEYS, Config, Key, Loaded, load
+from oarlock.model.errors import ConfigRefused
 from oarlock.settings.secret import Secret
 
 DEFAULT = "default"
@@ -20,6 +24,32 @@ class EffectiveSetting:
     value: str
     source: str
     hidden: bool = False
+
+
+def load_to_listen(file: Path | None, listen: str | None, *, nowhere: str) -> Config:
+    """Read the settings of a server, with `--listen` in the place of theirs; begin its log, and tell of warnings.
+
+    `nowhere` is what is wrong with listening nowhere.
+    """
+    from oarlock.measure.options import address
+    from oarlock.server.process import logs
+
+    loaded = load(file)
+    config = loaded.config
+    if listen is not None:
+        where = address(listen)
+        if where is None:
+            raise ConfigRefused(nowhere, hint="Write HOST:PORT.")
+        config = replace(config, server_hostname=where[0], server_port=where[1])
+    logs.begin(config)
+    show_warnings(loaded)
+    return config
+
+
+def show_warnings(loaded: Loaded) -> None:
+    """Print what is doubtful in a settings file."""
+    for warning in loaded.warnings:
+        show_text(f"oarlock: {warning}", file=sys.stderr)
 
 
 def effective(loaded: Loaded) -> list[EffectiveSetting]:

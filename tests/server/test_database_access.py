@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oarlock.server.http.reader_pool import BURST_SECONDS, MOST_OF_ONE, THREADS, ReaderPool
+from oarlock.server.database_access import BURST_SECONDS, MOST_OF_ONE, THREADS, ReaderPool
 from tests.bed import run_async
 
 
