@@ -73,7 +73,7 @@ def test_pages_show_a_live_oar_without_buttons(postgres, tmp_path):
 def test_a_portal_without_a_database_is_refused(tmp_path):
     settings = tmp_path / "oar.conf"
     settings.write_text("")
-    with command("--source", "slurm", "--config", settings, stderr=subprocess.PIPE, text=True) as refused:
+    with command("--source", "oar", "--config", settings, stderr=subprocess.PIPE, text=True) as refused:
         _, complaints = refused.communicate(timeout=60)
     assert refused.returncode != 0
-    assert "SOURCE_DATABASE does not name the database of SLURM." in complaints
+    assert "SOURCE_DATABASE does not name the database of OAR." in complaints

@@ -13,6 +13,7 @@ from tests.measure.real import free_port
 from tests.server.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
 from tests.sources.oar_cluster import NOW
+from tests.sources.slurm_commands import PlayedSlurm, ended
 from tests.sources.test_oar import Portal
 from tests.sources.test_slurm import accounting, job, source_of  # noqa: F401  (a fixture)
 from tests.waiting import wait_until
@@ -69,8 +70,12 @@ def _jobs(server, *rows):
 
 
 def _play(folder, server, url, story, **settings):
+    _play_source(folder, source_of(server), url, story, **settings)
+
+
+def _play_source(folder, source, url, story, **settings):
     async def play():
-        portal = Portal(folder, source_of(server), cluster_name="peer", prometheus_url=url, **settings)
+        portal = Portal(folder, source, cluster_name="peer", prometheus_url=url, **settings)
         try:
             await portal.core.follower.look()
             await story(portal)
@@ -123,6 +128,22 @@ def test_ended_jobs_of_slurm_get_summaries_by_query(accounting, prometheus, tmp_
         assert ann.usage.jobs == 5, "those that were measured"
 
     _play(tmp_path, accounting, _url(prometheus), story)
+
+
+@pytest.mark.usefixtures("accounting")
+def test_jobs_that_sacct_tells_get_the_same_summaries(prometheus, tmp_path):
+    played = PlayedSlurm()
+    played.ended = [ended(11, "COMPLETED", BEGIN, END, limit=300), ended(16, "TIMEOUT", BEGIN, END)]
+
+    async def story(portal):
+        assert await portal.core.measurements.look() == 2
+        assert _found(await portal.ask("jobs.findings", id=11)) == [
+            ("cpu.low", "bad"), ("cpu.imbalance", "warn"), ("time.short", "warn")
+        ]  # fmt: skip
+        assert _found(await portal.ask("jobs.findings", id=16)) == [("time.exceeded", "bad")]
+        assert _taken((await portal.ask("jobs.report_pdf", id=11)).path).startswith(b"%PDF-")
+
+    _play_source(tmp_path, played.source(), _url(prometheus), story, source_history=1)
 
 
 def test_curves_of_jobs_and_nodes_come_from_the_exporters(accounting, prometheus, tmp_path):  # noqa: F811

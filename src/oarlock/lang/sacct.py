@@ -13,10 +13,7 @@ _NOT_YET = frozenset({"", "Unknown", "None", "N/A"})
 def read_rows(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
     """Yield the fields of each job by their names; `BadRequest` for what is no such output, or was cut off."""
     source = iter(lines)
-    names = next(source, "").rstrip("\r\n").split("|")
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise BadRequest(f"The output of sacct has no field {missing[0]}.", hint=f"Make it with: {COMMAND}")
+    names = _names(next(source, ""), "|")
     for number, line in enumerate(source, 2):
         values = line.rstrip("\r\n").split("|")
         if not line.endswith("\n") or len(values) < len(names):
@@ -26,6 +23,30 @@ def read_rows(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
         row = dict(zip(names, values, strict=True))
         if row["JobIDRaw"].isdecimal():
             yield row
+
+
+def read_separated(text: str, separator: str) -> Iterator[Mapping[str, str]]:
+    """Yield the fields of each job where a separator stands between them that no user could know.
+
+    The name of a job may hold bars and line ends: what it makes look like other jobs lacks the separator, and is left
+    out.
+    """
+    lines = text.split("\n")
+    names = _names(lines[0], separator)
+    for line in lines[1:]:
+        values = line.split(separator)
+        if len(values) == len(names):
+            row = dict(zip(names, values, strict=True))
+            if row["JobIDRaw"].isdecimal():
+                yield row
+
+
+def _names(line: str, separator: str) -> list[str]:
+    names = line.rstrip("\r\n").split(separator)
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise BadRequest(f"The output of sacct has no field {missing[0]}.", hint=f"Make it with: {COMMAND}")
+    return names
 
 
 def _joined(names: list[str], values: list[str]) -> list[str]:

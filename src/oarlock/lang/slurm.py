@@ -21,6 +21,10 @@ CPU, MEMORY, NODE = 1, 2, 4
 _OF_STATE = {
     "PENDING": JobState.WAITING, "RUNNING": JobState.RUNNING, "SUSPENDED": JobState.SUSPENDED,
     "COMPLETED": JobState.TERMINATED, "FAILED": JobState.TERMINATED,
+    # Flags that squeue shows in place of the base state.
+    "CONFIGURING": JobState.RUNNING, "RESIZING": JobState.RUNNING, "SIGNALING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING, "STOPPED": JobState.SUSPENDED, "REQUEUED": JobState.WAITING,
+    "REQUEUE_FED": JobState.WAITING, "REQUEUE_HOLD": JobState.HOLD, "SPECIAL_EXIT": JobState.HOLD,
 }  # fmt: skip
 
 
@@ -74,3 +78,33 @@ def node_state(number: int) -> tuple[str, bool]:
     if number & _BASE == _DOWN:
         return "Dead", bool(number & _DRAIN)
     return "Alive", bool(number & _DRAIN)
+
+
+_FAILED_NODES = ("down", "fail", "error", "unknown", "future")
+_POWERED_DOWN = ("powered_down", "powering_down", "power_down")
+
+
+def node_state_of(word: str) -> tuple[str, bool]:
+    """Return our state of a node for sinfo's word (`drained*`, `idle~`), and whether it is drained."""
+    base = word.rstrip("*~#!%$@^-+").lower()
+    marks = word[len(base) :]
+    is_drained = base.startswith("drain")
+    if base.startswith(_FAILED_NODES):
+        return "Dead", is_drained
+    if "*" in marks:  # it does not answer slurmctld
+        return "Suspected", is_drained
+    if "~" in marks or base.startswith(_POWERED_DOWN):
+        return "Absent", is_drained
+    return "Alive", is_drained
+
+
+_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+
+
+def limit_seconds(text: str) -> int:
+    """Return the seconds of a time limit (`1-02:03:04`, `10:00`); 0 for one without end, or none at all."""
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -1,19 +1,19 @@
 """Imports from Slurm: what slurm.conf declares, and the history of sacct's output or of slurmdbd."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import structs
 
 from oarlock.config import Config
 from oarlock.job.cluster_copy import SeatTable
-from oarlock.lang import slurm
-from oarlock.lang.sacct import COMMAND, is_set, read_rows, state_word, wait_status
+from oarlock.lang.sacct import is_set, read_rows
 from oarlock.lang.slurm_conf import parse_conf
-from oarlock.model.errors import BadRequest, DatabaseRefused
-from oarlock.model.source import SourceChoice, SourceGroup, SourceJob, SourceLevel
+from oarlock.model.errors import DatabaseRefused
+from oarlock.model.source import SourceJob
 from oarlock.server.imports import open_instance
+from oarlock.server.sources.slurm_commands import accounted_job
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import cluster_copy
 from oarlock.store.queries.site import slurm_import
@@ -23,7 +23,6 @@ from oarlock.store.sources.slurm import SlurmDatabase
 
 ReportProgress = Callable[[str], None]
 _JOBS_AT_ONCE = 1000
-_NOWHERE = frozenset({"", "None assigned", "Unknown"})
 
 
 def partition_rules(conf: Path) -> str:
@@ -80,53 +79,11 @@ def _of_sacct(file: Path, report: ImportCounts) -> Iterator[SourceJob]:
         if not is_set(row["End"]):
             report.no_place.append(f"job {row['JobIDRaw']} is {row['State']}; import again when it is over.")
             continue
-        job = _past_job(row)
+        job = accounted_job(row)
         if job.id in last:
             report.no_place.append(f"job {job.id} of {last[job.id].user}: Slurm used its number again.")
         last[job.id] = job
     yield from last.values()
-
-
-def _past_job(row: Mapping[str, str]) -> SourceJob:
-    number, word = int(row["JobIDRaw"]), state_word(row["State"])
-    names = slurm.hosts(row["NodeList"]) if row["NodeList"] not in _NOWHERE else []
-    cpus = int(row["NCPUS"] or 0)
-    share, left = divmod(cpus, max(len(names), 1))
-    start = _instant(row["Start"]) if names else 0
-    array, _, index = row.get("JobID", "").partition("_")
-    minutes = row.get("TimelimitRaw", "")
-    levels = (SourceLevel("network_address", max(len(names), 1)), SourceLevel("core", max(share, 1)))
-    return SourceJob(
-        id=number,
-        state=slurm.state_of(word),
-        user=row["User"],
-        uid=int(row["UID"]) if row.get("UID", "").isdecimal() else None,
-        project=row.get("Account") or "default",
-        queue=row["Partition"],
-        name=row.get("JobName") or None,
-        message="" if word == "COMPLETED" else f"Slurm: {word}",
-        command=row.get("SubmitLine") or None,
-        directory=row.get("WorkDir", ""),
-        submitted=_instant(row["Submit"]),
-        start=start,
-        stop=max(_instant(row["End"]), start),
-        exit_code=wait_status(row["ExitCode"]) if names else None,
-        array_id=int(array) if index and array.isdecimal() else number,
-        array_index=int(index) if index.isdecimal() else 1,
-        choices=(SourceChoice(number, int(minutes) * 60 if minutes.isdecimal() else 0, (SourceGroup("", levels),)),),
-        assigned=number if names else 0,
-        places=tuple((name, share + (place < left)) for place, name in enumerate(names)),
-    )
-
-
-def _instant(text: str) -> int:
-    """Convert a date of sacct: local time of this machine, or epoch seconds (SLURM_TIME_FORMAT=%s)."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        return int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
-    except ValueError as error:
-        raise BadRequest(f"`{text}` is not a date of sacct.", hint=f"Make the output with: {COMMAND}") from error
 
 
 def _of_slurmdbd(address: str, password: str, report: ImportCounts) -> list[SourceJob]:

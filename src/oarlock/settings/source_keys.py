@@ -17,7 +17,7 @@ class SourceSettings:
         kinds.ANY_TEXT,
         "",
         "The database of OAR or slurmdbd that `oarlock portal --source` reads: postgresql://USER@HOST/DATABASE or "
-        "mysql://USER@HOST/DATABASE.",
+        "mysql://USER@HOST/DATABASE. Empty for Slurm: sinfo, squeue and sacct are run.",
     )
     source_password: Secret | None = _SOURCES(kinds.SECRET, None, "The password of that account, if it needs one.")
     source_period: int = _SOURCES(

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 _ABOUT = (
     "Show a cluster that OAR or Slurm runs: nodes, jobs, the Gantt chart, findings; nothing there is changed. OAR is "
-    "read from its database (SOURCE_DATABASE, account oar_ro), Slurm from slurmdbd's (`oarlock sources slurm`). The "
-    "portal has a state directory of its own; `OARLOCK_SERVER=DIR/server.sock oarlock login` signs in. Visibility and "
-    "administrators are set as for `oarlock serve`."
+    "read from its database (SOURCE_DATABASE, account oar_ro), Slurm from slurmdbd's (`oarlock sources slurm`), or "
+    "without an account there by sinfo, squeue and sacct. The portal has a state directory of its own; "
+    "`OARLOCK_SERVER=DIR/server.sock oarlock login` signs in. Visibility and administrators are set as for `oarlock "
+    "serve`."
 )
 
 
@@ -47,10 +48,13 @@ def run(arguments: argparse.Namespace) -> None:
 def open_source(kind: str, config: Config) -> ClusterSource:
     """Return the source that the settings name; `ConfigRefused` if they name none."""
     from oarlock.model.errors import ConfigRefused
+    from oarlock.server.sources.slurm_commands import open_commands
     from oarlock.store.sources.connections import ForeignDatabase, parse_address
     from oarlock.store.sources.oar import OarDatabase
     from oarlock.store.sources.slurm import SlurmDatabase
 
+    if kind == "slurm" and not config.source_database:
+        return open_commands()
     if not config.source_database:
         raise ConfigRefused(
             f"SOURCE_DATABASE does not name the database of {kind.upper()}.",
