@@ -12,7 +12,7 @@ import time
 
 from oarlock.node import trust
 from oarlock.node.attempt.spool import file_path, out_path, remove, write_all
-from oarlock.node.program.workers import key_of
+from oarlock.node.program.attempts import key_of
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import BAD, SHA256, UNKNOWN, NodeRequestRefused
 

@@ -15,25 +15,16 @@ from typing import TYPE_CHECKING
 from oarlock.node import trust
 from oarlock.node.attempt import spool
 from oarlock.node.attempt.sessions import undelivered
-from oarlock.node.attempt.spool import HighestJob, Key
+from oarlock.node.attempt.spool import Key
 from oarlock.node.attempt.user.environment import client_socket, tools_folder
-from oarlock.node.attempt.user.job_key import BroughtKeys
 from oarlock.node.cgroup import base, drivers
 from oarlock.node.program import file_cache, recovery, supervisor_pool
+from oarlock.node.program.attempts import AttemptTable, extract_report, key_of, keys_of, tag_of
 from oarlock.node.program.event_loop import EndpointLoop, PolledEndpoint
 from oarlock.node.program.hello import make_hello
 from oarlock.node.program.job_clients import JobClients
 from oarlock.node.program.tools import write_tools
-from oarlock.node.program.workers import (
-    NodeAttempt,
-    StartQueue,
-    Worker,
-    WorkerPool,
-    extract_report,
-    key_of,
-    keys_of,
-    tag_of,
-)
+from oarlock.node.program.workers import StartQueue, Worker, WorkerPool
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -47,23 +38,12 @@ from oarlock.node.wire.channel import (
     Frame,
     encode_body,
 )
-from oarlock.node.wire.messages import (
-    BAD,
-    NOT_NOW,
-    REBOOTED,
-    SEEN,
-    TAKEN,
-    UNKNOWN,
-    NodeRequestRefused,
-    NodeSettings,
-    fingerprint,
-)
+from oarlock.node.wire.messages import BAD, NOT_NOW, UNKNOWN, NodeRequestRefused, NodeSettings
 from oarlock.node.wire.stream import FIRST_CLIENT_STREAM
 
 if TYPE_CHECKING:
     from oarlock.node.measure.stream import SamplingThread
 
-_FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
 _TIDY_SECONDS = 60.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
@@ -78,13 +58,8 @@ class NodeProgram:
 
     def __init__(self, settings: NodeSettings, driver: base.CgroupDriver, boot: str, launcher: socket.socket) -> None:
         self._settings, self._driver, self._boot = settings, driver, boot
-        self._attempts: dict[Key, NodeAttempt] = {}
-        self._unsigned = recovery.UnsignedEntries(settings.spool)
-        self._recovered: set[int] = set()  # jobs that were in the spool before this program was
-        self._highest = HighestJob(settings.spool, settings.instance)
-        self._forgotten: dict[int, int] = {}
+        self._attempts = AttemptTable(settings, driver, boot)
         self._notifying: set[Worker] = set()
-        self._keys = BroughtKeys(settings.runtime)
         self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
         self._loop = EndpointLoop()
         self._pool = WorkerPool(settings, self._loop, launcher, self._handle_supervisor_frame, self._vanished)
@@ -99,10 +74,11 @@ class NodeProgram:
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, send the hello, then serve until the channel ends or the server is silent."""
         self._channel = channel
-        self._recover()
+        for key, state in self._attempts.recover():
+            self._adopt(key, state)
         undelivered.remove_old(self._settings.spool)
         self._loop.watch(channel, self._handle_request, self._leave)
-        self._send_event(make_hello(self._settings, self._driver, self._boot, self._highest))
+        self._send_event(make_hello(self._settings, self._driver, self._boot, self._attempts.highest))
         if path := client_socket(self._settings.runtime):
             self._clients.listen(path)
         try:
@@ -110,7 +86,7 @@ class NodeProgram:
                 self._turn()
         finally:
             self._clients.close()
-            self._keys.close()
+            self._attempts.keys.close()
 
     def _turn(self) -> None:
         self._start()
@@ -133,7 +109,7 @@ class NodeProgram:
         """Send the sample that is due, unless the server is behind; return the seconds until something is due."""
         if self._busy:
             self._retry_busy()
-        for key in self._unsigned.ended(time.monotonic()):
+        for key in self._attempts.unsigned.ended(time.monotonic()):
             self._send_event({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
         if self.sampling is None:
             return _TURN
@@ -193,16 +169,16 @@ class NodeProgram:
             self._launch(body, frame)
             return None
         if verb == "key":
-            return self._put_key(key_of(body), body)
+            return self._attempts.put_key(key_of(body), body)
         if verb in _PROGRAM_VERBS:
             self._run_program(frame)
             return None
         if verb == "status":
-            return {"attempts": [*self._all(), *self._unsigned.bodies()]}
+            return {"attempts": self._attempts.bodies()}
         if verb == "forget":
-            return self._forget(body)
+            return self._attempts.forget(keys_of(body))
         if verb == "discard":
-            return self._discard(key_of(body), tag_of(body))
+            return self._attempts.discard(key_of(body), tag_of(body))
         if verb == "end-unknown":
             return self._end_unknown(key_of(body), tag_of(body), frame)
         if verb in file_cache.VERBS:
@@ -225,7 +201,7 @@ class NodeProgram:
             self.sampling.reset()
             return {}
         change = parse_change(body)
-        jobs = [job for (job, _), attempt in self._attempts.items() if attempt.report is None]
+        jobs = self._attempts.unfinished_jobs()
         if change.seconds is None and not jobs:
             raise NodeRequestRefused(NOT_NOW, "no job runs here whose end would be the end of it: say for how long")
         self.sampling.change(change, jobs)
@@ -239,60 +215,12 @@ class NodeProgram:
         self._send(RAW, stream, file_cache.read_piece(self._settings.spool, body))
         return {}
 
-    def _put_key(self, key: Key, body: Body) -> Body:
-        """Write the key that the user brought for an attempt whose launch follows."""
-        self._refuse_launch(key, body)
-        text = body.get("text")
-        if not isinstance(text, str):
-            raise NodeRequestRefused(BAD, "the key of a job is a text")
-        try:
-            self._keys.put(key, text)
-        except OSError as error:
-            raise NodeRequestRefused("CAN_NOT_WRITE_NODE_FILE", f"{self._settings.runtime}: {error}") from error
-        return {}
-
     def _launch(self, body: Body, frame: Frame) -> None:
         key = key_of(body)
-        try:
-            self._refuse_launch(key, body)
-            self._highest.see(key[0])
-        except NodeRequestRefused:
-            self._keys.drop_waiting(key)
-            raise
-        except OSError as error:  # the disk is full: the supervisor could not write its own file either
-            self._keys.drop_waiting(key)
-            raise NodeRequestRefused("CAN_NOT_WRITE_PID_FILE", f"{self._settings.spool}: {error}") from error
-        self._keys.claim(key)
-        self._attempts[key] = NodeAttempt(None, "launching", body)
+        self._attempts.admit(key, body)
         self._start_queue.queue(key, frame, str(body.get("user", "")))
         if self.sampling is not None:
             self.sampling.job_comes()
-
-    def _refuse_launch(self, key: Key, body: Body) -> None:
-        """Refuse an attempt that was here before, whose number is taken, or that is of another boot of this node."""
-        boot = body.get("boot")
-        if boot and boot != self._boot:
-            raise NodeRequestRefused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
-        if key[0] in self._recovered:
-            self._refuse_taken(key, body)
-        if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
-            raise NodeRequestRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
-
-    def _refuse_taken(self, key: Key, body: Body) -> None:
-        """Refuse a launch while something of the same number is here that another generation began.
-
-        Another attempt of that job is in the way as well: both would have the same cgroup.
-        """
-        same = self._attempts.get(key)
-        others = [other for (job, _), other in self._attempts.items() if job == key[0] and other.report is None]
-        if (
-            self._unsigned.has_job(key[0])
-            or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
-            or any(other.generation != body.get("generation", "") for other in others if other is not same)
-        ):
-            raise NodeRequestRefused(
-                TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here"
-            )
 
     def _start(self) -> None:
         """Hand attempts that may start now to supervisors."""
@@ -305,8 +233,7 @@ class NodeProgram:
 
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
-        del self._attempts[key]
-        self._keys.drop(key)
+        self._attempts.drop(key)
         refusal = NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} was to end before it began")
         self._send(ANSWER, frame.number, refusal.body())
 
@@ -360,56 +287,20 @@ class NodeProgram:
         except ChannelClosed:
             self._vanished(worker)
 
-    def _forget(self, body: Body) -> Body:
-        for key in keys_of(body):
-            attempt = self._attempts.get(key)
-            if attempt is not None and attempt.report is None:
-                continue  # it lives; its end is not the one that was written down
-            self._attempts.pop(key, None)
-            self._remember(key)
-            spool.forget(self._settings.spool, key)
-        return {}
-
-    # What this server did not begin, or its database has lost.
-
-    def _all(self) -> list[Body]:
-        return [attempt.body(key) for key, attempt in sorted(self._attempts.items())]
-
-    def _discard(self, key: Key, tag: str) -> Body:
-        """Remove the file of an attempt that is over and that the server's database does not have."""
-        attempt = self._attempts.get(key)
-        if key in self._unsigned and tag == "":
-            self._unsigned.discard(key)
-        elif attempt is not None and attempt.tag == tag:
-            if attempt.report is None:
-                raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
-            del self._attempts[key]
-        else:
-            raise NodeRequestRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
-        spool.forget(self._settings.spool, key)
-        return {}
-
     def _end_unknown(self, key: Key, tag: str, frame: Frame) -> Body | None:
         """End an attempt that is not in the server's database. `None`: its supervisor answers."""
-        if key in self._unsigned and tag == "":
+        if key in self._attempts.unsigned and tag == "":
             if not recovery.ask_to_end(self._settings, key):
                 raise NodeRequestRefused(
                     NOT_NOW, f"nobody answers for {spool.entry_name(key)}; end its processes on the node"
                 )
             return {}
-        attempt = self._attempts.get(key)
-        if attempt is None or attempt.tag != tag:
-            raise NodeRequestRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
+        attempt = self._attempts.named(key, tag)
         if attempt.worker is None:
             raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         kill = encode_body({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
         self._send_to(attempt.worker, frame._replace(data=kill))
         return None
-
-    def _remember(self, key: Key) -> None:
-        self._forgotten[key[0]] = max(key[1], self._forgotten.pop(key[0], 0))
-        while len(self._forgotten) > _FORGOTTEN:
-            del self._forgotten[next(iter(self._forgotten))]
 
     # Supervisors.
 
@@ -431,12 +322,11 @@ class NodeProgram:
             self._notifying.remove(worker)
             self._pool.mark_idle(worker, time.monotonic())
             return
-        attempt = self._attempts.get(worker.key) if worker.key else None
+        attempt = self._attempts.get(worker.key)
         if attempt is None or worker.key is None:
             return
         if "refused" in body and attempt.state == "launching":
-            del self._attempts[worker.key]
-            self._keys.drop(worker.key)
+            self._attempts.drop(worker.key)
             self._start_queue.settled(worker.key)
             self._pool.mark_idle(worker, time.monotonic())
         else:
@@ -452,7 +342,7 @@ class NodeProgram:
         if body["event"] == "session-ended":
             self._streams.pop(int(body.get("stream") or 0), None)
             return
-        attempt = self._attempts.get(worker.key) if worker.key else None
+        attempt = self._attempts.get(worker.key)
         if attempt is None:
             return
         if worker.key is not None and body["event"] == "exited":
@@ -477,24 +367,9 @@ class NodeProgram:
         self._pool.dismiss(worker)
         if worker.key is not None:
             self._start_queue.settled(worker.key)
-            body = recovery.report_lost(self._settings, self._driver, self._boot, worker.key)
-            self._attempts[worker.key].worker = None
-            if body is None:  # it made no spool entry
-                del self._attempts[worker.key]
-                self._keys.drop(worker.key)
-            else:
-                self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body
-                self._send_event({"event": "exited", **body})
-
-    def _recover(self) -> None:
-        for key, state, launch in recovery.recover_attempts(self._settings, self._driver, self._boot):
-            self._recovered.add(key[0])
-            if isinstance(state, recovery.UnsignedEntry):
-                self._unsigned.add(key, state)
-            else:
-                self._attempts[key] = NodeAttempt(None, "running", launch)
-                self._adopt(key, state)
-        self._keys.remove_orphans(set(spool.list_attempts(self._settings.spool)))
+            report = self._attempts.lose(worker.key)
+            if report is not None:
+                self._send_event({"event": "exited", **report})
 
     def _adopt(self, key: Key, state: recovery.RecoveredAttempt) -> None:
         attempt = self._attempts[key]
@@ -511,7 +386,7 @@ class NodeProgram:
     def _retry_busy(self) -> None:
         """Try again to reach supervisors that lived but did not open when the program started."""
         for key in list(self._busy):
-            self._adopt(key, recovery.examine_attempt(self._settings, self._driver, self._boot, key))
+            self._adopt(key, self._attempts.examine(key))
             report = self._attempts[key].report
             if report is not None:
                 self._send_event({"event": "exited", **report})
