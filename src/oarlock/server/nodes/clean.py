@@ -118,4 +118,4 @@ def _end_group(group: JobGroup) -> str:
 
 
 def _below(place: Path) -> list[int]:
-    return [pid for group in (place, *place.glob("**/")) for pid in processes(str(group))]
+    return [pid for group, _, _ in os.walk(place) for pid in processes(group)]

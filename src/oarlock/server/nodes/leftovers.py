@@ -8,6 +8,7 @@ Nothing that a user wrote is believed: a supervisor is a process of ours that ho
 with the launch of an attempt, and groups and files are looked for only where root alone can make them.
 """
 
+import glob
 import json
 import os
 import re
@@ -151,7 +152,7 @@ def list_groups(mounts: CgroupMounts) -> Iterator[JobGroup]:
     places: dict[str, list[Path]] = {}
     for base in dict.fromkeys([*mounts.v1.values(), *([mounts.v2] if mounts.v2 else [])]):
         for pattern in (f"{ROOT}/*/*/", f"{drivers.SLICE}/oarlock-*.scope/*/"):
-            for place in Path(base).glob(pattern):
+            for place in map(Path, glob.iglob(f"{base}/{pattern}")):  # Path.glob fails where a group goes meanwhile
                 if _GROUP.fullmatch(place.name) and place.is_dir():
                     places.setdefault(str(place.relative_to(base)), []).append(place)
     for path, where in sorted(places.items()):
