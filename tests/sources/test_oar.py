@@ -21,10 +21,13 @@ from oarlock.web import decode
 from oarlock.web.app import VERBS
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.identity import Caller, CallerChannel, UserAccount
+from oarlock.web.pages.parts.rendering import Renderer, Surroundings
+from oarlock.web.pages.parts.view import View
 from oarlock.web.policy import AccessPolicy
 from tests.sources import oar_cluster
 from tests.sources.oar_cluster import NOW
 
+RENDERER = Renderer()
 ANN = Caller(UserAccount("ann", 5001), CallerChannel.TOKEN)
 ADMIN = Caller(UserAccount("root", 0), CallerChannel.TOKEN, admin=True)
 
@@ -94,6 +97,12 @@ class Portal:
             if isinstance(value, bytes) and verb.response is not str
             else value
         )
+
+    async def page(self, show, path="/", caller=ADMIN, **parts):
+        """Return the HTML of a page that one of the functions of `web.pages` shows."""
+        answer = await show(View(self.dispatcher, caller, path, {}, parts))
+        around = Surroundings("theirs", path, NOW, caller, None, "en")
+        return RENDERER.render(answer.template, answer.values, around).decode()
 
     async def close(self):
         await self.core.close()

@@ -2,19 +2,24 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.remote.engine import EngineAway
 from oarlock.model.errors import OarlockError
 from oarlock.server.sources.portal import PortalMails
+from oarlock.settings.kinds import JobVisibility
+from oarlock.web.pages.admin import admin
+from oarlock.web.pages.scheduler import scheduler
 from tests.measure.real import free_port
 from tests.server.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
 from tests.sources.oar_cluster import NOW
 from tests.sources.slurm_commands import PlayedSlurm, ended
-from tests.sources.test_oar import Portal
+from tests.sources.test_oar import ANN, Portal
 from tests.sources.test_slurm import accounting, job, source_of  # noqa: F401  (a fixture)
 from tests.waiting import wait_until
 
@@ -52,6 +57,15 @@ def prometheus(tmp_path_factory):
     said.add("node_load1", BEGIN, END, 2.5, instance="n1.example:9100", cluster="peer")
     said.add("node_memory_MemAvailable_bytes", BEGIN, END, 8e9, instance="n1.example:9100", cluster="peer")
     said.add("redfish_chassis_power_average_consumed_watts", BEGIN, END, 230, instance="n1-oob", cluster="peer")
+    for name, value in (("cpus_alloc", 6), ("cpus_idle", 2), ("cpus_total", 10), ("gpus_alloc", 1), ("gpus_total", 4)):
+        for controller in ("slurm1:8080", "slurm2:8080"):
+            said.add(f"slurm_{name}", NOW - HOUR, NOW + 60, value, instance=controller, cluster="peer")
+    for account, level in (("science", 2.5), ("<b>", 0.25)):
+        said.add("slurm_account_levelfs", NOW - HOUR, NOW + 60, level, account=account, cluster="peer")
+    said.add("slurm_account_levelfs", NOW - HOUR, NOW + 60, 9, account="theirs", cluster="other")
+    for node, state in (("n1", "mixed"), ("n2", "mixed"), ("n3", "drained")):
+        said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 1, node=node, state=state, cluster="peer")
+        said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 0, node=node, state="down", cluster="peer")
     said.add("node_load1", BEGIN, END, 99.0, instance="n11:9100", cluster="peer")
     running = engine(tmp_path_factory.mktemp("prometheus"), said)
     try:
@@ -75,7 +89,7 @@ def _play(folder, server, url, story, **settings):
 
 def _play_source(folder, source, url, story, **settings):
     async def play():
-        portal = Portal(folder, source, cluster_name="peer", prometheus_url=url, **settings)
+        portal = Portal(folder, source, **{"cluster_name": "peer", "prometheus_url": url} | settings)
         try:
             await portal.core.follower.look()
             await story(portal)
@@ -190,6 +204,39 @@ def test_a_job_that_runs_is_summarised_again_after_five_minutes(accounting, prom
     _play(tmp_path, accounting, _url(prometheus), story)
 
 
+def test_the_scheduler_page_has_what_slurm_exporter_says(accounting, prometheus, tmp_path):  # noqa: F811
+    async def story(portal):
+        figures = await portal.ask("scheduler.exporter")
+        assert figures.cores == {"alloc": 6, "idle": 2, "total": 10}
+        assert figures.gpus == {"alloc": 1, "total": 4}
+        assert figures.nodes == {"mixed": 2, "drained": 1}
+        assert figures.shares == {"science": 2.5, "<b>": 0.25}
+        assert set(figures.allocated) == {6.0}
+        assert len(figures.times) >= 12
+        page = await portal.page(scheduler, "/scheduler")
+        assert "6 of 10 allocated" in page
+        assert '<svg class="plot"' in page
+        assert "<td>&lt;b&gt;</td>" in page
+        assert page.index("<td>science</td>") < page.index("<td>&lt;b&gt;</td>"), "who comes first stands first"
+        policy = portal.dispatcher.policy
+        portal.dispatcher.policy = replace(policy, config=replace(policy.config, job_visibility=JobVisibility.OWN))
+        assert (await portal.ask("scheduler.exporter", ANN)).shares == {}, "others' accounts are not theirs to see"
+
+    _play(tmp_path, accounting, _url(prometheus), story)
+
+
+def test_a_scheduler_page_without_slurm_exporter_is_shorter(accounting, prometheus, tmp_path):  # noqa: F811
+    async def story(portal):
+        with pytest.raises(NoSamples, match="No slurm-exporter is read here"):
+            await portal.ask("scheduler.exporter")
+        page = await portal.page(scheduler, "/scheduler")
+        assert "Queues" in page
+        assert "As Slurm counts" not in page
+        assert "cannot be shown" not in page
+
+    _play(tmp_path, accounting, _url(prometheus), story, cluster_name="another")
+
+
 def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # noqa: F811
     _jobs(accounting, _ended(12))
     url = f"http://127.0.0.1:{free_port()}"
@@ -203,6 +250,10 @@ def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # no
         assert not health["Prometheus: summaries"].answers
         assert "Connection refused" in health["Prometheus: curves"].says
         assert health["Slurm's database: jobs"].answers
+        page = await portal.page(scheduler, "/scheduler")
+        assert "What slurm-exporter says cannot be shown. Prometheus at http://127.0.0.1" in page
+        assert "Queues" in page, "the other cards are there"
+        assert "does not answer" in await portal.page(admin, "/admin")
         assert (await portal.ask("jobs.show", id=12)).state == "Terminated", "jobs are shown all the same"
         assert (await portal.ask("jobs.findings", id=12)).facts == {}, "nothing is made up"
 

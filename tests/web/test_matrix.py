@@ -151,6 +151,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "gantt": ("/gantt?since=0&until=9", None, USERS),
     "overview": ("/overview", None, USERS),
     "scheduler.show": ("/scheduler", None, USERS),
+    "scheduler.exporter": ("/scheduler/exporter", None, USERS),
     "jobs.prediction": ("/jobs/1/prediction", None, USERS),
     "jobs.efficiency": ("/jobs/efficiency?ids=1", None, USERS),
     "browser.link": ("/browser/link", {}, USERS),

@@ -70,6 +70,28 @@ class MeasuredSoFar(Struct, frozen=True, tag=True):
     jobs: list[int]
 
 
+class SchedulerFigures(Struct, frozen=True, tag=True):
+    """Asks what an exporter tells of a cluster's scheduler; answered by a `SchedulerFiguresView`, by portals alone."""
+
+    now: float
+    since: float
+
+
+class SchedulerFiguresView(Struct, frozen=True):
+    """What a cluster has of cores and GPUs (`alloc`, `idle`, `other`, `total`), nodes by state, and LevelFS by account.
+
+    A LevelFS above 1 is of an account that got less than its share. `allocated` and `total` are cores over `times`.
+    """
+
+    cores: dict[str, float] = {}
+    gpus: dict[str, float] = {}
+    nodes: dict[str, int] = {}
+    shares: dict[str, float] = {}
+    times: list[float] = []
+    allocated: list[float | None] = []
+    total: list[float | None] = []
+
+
 class FileView(Struct, frozen=True):
     """A file that was made or is kept. A `temporary` one belongs to whoever asked."""
 
@@ -99,7 +121,9 @@ class FileSizes(Struct, frozen=True, tag=True):
     jobs: list[int]
 
 
-Question = JobCurves | NodeCurves | JobFile | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar
+Question = (
+    JobCurves | NodeCurves | JobFile | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar | SchedulerFigures
+)
 Describe = Callable[[Collection[int]], Mapping[int, ArchivedJob]]
 """Looks up jobs in the database."""
 
@@ -133,6 +157,13 @@ def answer(collector: Collector, question: Question, describe: Describe) -> byte
             return msgspec.json.encode(import_day(collector.places, Path(question.path), question.node, question.day))
         case FileSizes():
             return msgspec.json.encode(_sizes(collector, question.jobs))
+        case SchedulerFigures():
+            raise no_figures()
+
+
+def no_figures() -> NoSamples:
+    """Return the refusal where no exporter tells of a scheduler."""
+    return NoSamples("No slurm-exporter is read here.", hint="A portal with PROMETHEUS_URL reads one.")
 
 
 def _range(question: JobCurves | NodeCurves) -> SeriesRange:

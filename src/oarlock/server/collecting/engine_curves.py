@@ -6,9 +6,9 @@ So does a failure: an engine that is away costs one page two seconds, not every 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from oarlock.measure.collect.questions import JobCurves, NodeCurves
 from oarlock.measure.collect.series import SeriesRange, SeriesView
@@ -21,12 +21,12 @@ _THREADS = 4
 _MOST_REMEMBERED = 200
 _DAY = 86_400
 
-_Key = tuple[RemoteSubject, tuple[str, ...], int, int, int]
+Answer = TypeVar("Answer")
 
 
 class _Remembered(NamedTuple):
     until: float
-    view: SeriesView | None
+    answer: Any
     away: EngineAway | None
 
 
@@ -37,7 +37,7 @@ class EngineCurves:
         self.target = target
         self._now = now
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oarlock-engine")
-        self._remembered: OrderedDict[_Key, _Remembered] = OrderedDict()
+        self._remembered: OrderedDict[Hashable, _Remembered] = OrderedDict()
 
     async def read(self, question: JobCurves | NodeCurves) -> SeriesView | None:
         """Return the curves that answer a question; None if the engine has none. `EngineAway` if it fails."""
@@ -46,32 +46,37 @@ class EngineCurves:
             return None
         subject = _subject(question)
         key = subject, tuple(wanted.metrics), _minute(wanted.since), _minute(wanted.until), wanted.points
-        answer = self._remembered.get(key)
-        if answer is None or answer.until < time.monotonic():
-            answer = await self._ask(subject, wanted)
-            self._remember(key, answer)
-        if answer.away is not None:
-            raise answer.away
-        return answer.view
+        return await self.ask(key, lambda target: read_curves(target, subject, wanted))
+
+    async def ask(self, key: Hashable, question: Callable[[PrometheusTarget], Answer]) -> Answer:
+        """Answer a question in a thread, or as it was answered less than a minute ago; `EngineAway` if it fails."""
+        remembered = self._remembered.get(key)
+        if remembered is None or remembered.until < time.monotonic():
+            remembered = await self._ask(question)
+            self._remember(key, remembered)
+        if remembered.away is not None:
+            raise remembered.away
+        answer: Answer = remembered.answer
+        return answer
 
     def close(self) -> None:
         """End what is under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, subject: RemoteSubject, wanted: SeriesRange) -> _Remembered:
+    async def _ask(self, question: Callable[[PrometheusTarget], object]) -> _Remembered:
         loop = asyncio.get_running_loop()
-        view: SeriesView | None = None
+        answer: object = None
         away: EngineAway | None = None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                view = await loop.run_in_executor(self._threads, read_curves, self.target, subject, wanted)
+                answer = await loop.run_in_executor(self._threads, question, self.target)
         except TimeoutError:
             away = EngineAway(self.target.url, f"none within {ANSWER_SECONDS:g} s")
         except EngineAway as error:
             away = error
-        return _Remembered(time.monotonic() + CACHE_SECONDS, view, away)
+        return _Remembered(time.monotonic() + CACHE_SECONDS, answer, away)
 
-    def _remember(self, key: _Key, answer: _Remembered) -> None:
+    def _remember(self, key: Hashable, answer: _Remembered) -> None:
         self._remembered[key] = answer
         self._remembered.move_to_end(key)
         if len(self._remembered) > _MOST_REMEMBERED:

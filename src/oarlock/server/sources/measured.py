@@ -14,11 +14,19 @@ from functools import partial
 import msgspec
 
 from oarlock.job import summaries
-from oarlock.measure.collect.questions import JobCurves, JobFile, NodeCurves, Question
+from oarlock.measure.collect.questions import (
+    JobCurves,
+    JobFile,
+    NodeCurves,
+    Question,
+    SchedulerFigures,
+    no_figures,
+)
 from oarlock.measure.collect.series import NoSamples, no_curves
 from oarlock.measure.remote.engine import EngineAway, PrometheusTarget, QueryRefused
 from oarlock.measure.remote.job_samples import RemoteRun, read_measured
 from oarlock.measure.remote.range_query import RemoteSubject
+from oarlock.measure.remote.slurm_exporter import read_figures
 from oarlock.model.source import SourceHealth
 from oarlock.model.summary import MeasuredJob
 from oarlock.server.collecting.engine_curves import EngineCurves
@@ -45,13 +53,14 @@ class EngineMeasurements:
         self._core = core
         self._curves = EngineCurves(target, now=lambda: float(core.now))
         self._curve_log = QuestionLog("Prometheus: curves", "curves of jobs and nodes")
+        self._scheduler_log = QuestionLog("Prometheus: slurm-exporter", "cores, GPUs, nodes by state, shares")
         self._summary_log = QuestionLog("Prometheus: summaries", "totals of jobs, findings, reports")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oarlock-summaries")
 
     @property
     def health(self) -> Sequence[SourceHealth]:
         """How the engine fares, by what it is asked for."""
-        return [self._curve_log.health, self._summary_log.health]
+        return [self._curve_log.health, self._summary_log.health, self._scheduler_log.health]
 
     async def ask(self, question: Question) -> bytes:
         """Answer with curves; raise `NoSamples` where the engine has none."""
@@ -60,6 +69,12 @@ class EngineMeasurements:
                 view = await self._curves.read(question)
             if view is not None:
                 return msgspec.json.encode(view)
+        if isinstance(question, SchedulerFigures):
+            with self._scheduler_log.timed(self._core.now):
+                figures = await self._curves.ask("slurm-exporter", partial(read_figures, question=question))
+            if figures is None:
+                raise no_figures()
+            return msgspec.json.encode(figures)
         if isinstance(question, JobCurves | JobFile):
             raise no_curves(question.job)
         if isinstance(question, NodeCurves):

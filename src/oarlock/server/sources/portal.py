@@ -17,7 +17,14 @@ from oarlock.config import Config
 from oarlock.job import explain
 from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.job.run.reports import NotificationFailed
-from oarlock.measure.collect.questions import JobCurves, JobFile, NodeCurves, Question
+from oarlock.measure.collect.questions import (
+    JobCurves,
+    JobFile,
+    NodeCurves,
+    Question,
+    SchedulerFigures,
+    no_figures,
+)
 from oarlock.measure.collect.series import NoSamples, no_curves
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.remote.vocabulary import FOREIGN_NAMES
@@ -61,6 +68,8 @@ class NoCurves:
             raise no_curves(question.job)
         if isinstance(question, NodeCurves):
             raise NoSamples(f"Nothing measures {question.node}.", hint="PROMETHEUS_URL names where curves are.")
+        if isinstance(question, SchedulerFigures):
+            raise no_figures()
         return b"{}"
 
     async def close(self) -> None:

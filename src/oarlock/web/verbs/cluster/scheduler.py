@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from oarlock.job.reactor.pass_log import PassRecord
 from oarlock.job.run.starting.schedule import plan_settings
+from oarlock.measure.collect.questions import SchedulerFigures, SchedulerFiguresView, no_figures
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.job import jobs
 from oarlock.store.queries.planning import predictions
@@ -102,6 +104,20 @@ async def show_scheduler(context: RequestContext, _request: EmptyRequest) -> Sch
         )
 
     return await context.read(read, context.verb)
+
+
+@verb(
+    "scheduler.exporter", "GET /scheduler/exporter",
+    role=RequiredRole.USERS, request=EmptyRequest, response=SchedulerFiguresView,
+    summary="Show what slurm-exporter tells of a Slurm cluster: cores, GPUs, nodes by state, shares of accounts.",
+)  # fmt: skip
+async def show_exporter(context: RequestContext, _request: EmptyRequest) -> SchedulerFiguresView:
+    """Return what the exporter says; accounts only to who sees everybody's jobs."""
+    if not context.core.config.prometheus_url:
+        raise no_figures()
+    answer = await context.core.collector.ask(SchedulerFigures(context.now, context.now - _DAY))
+    figures = msgspec.json.decode(answer, type=SchedulerFiguresView)
+    return figures if context.sight is None else msgspec.structs.replace(figures, shares={})
 
 
 def _weights(context: RequestContext) -> dict[str, float]:
