@@ -13,6 +13,7 @@ from oarlock.node.wire.messages import (
     Launch,
     NodeRequestRefused,
     Report,
+    ResourceLines,
     SiteHooks,
     mac,
     parse_launch,
@@ -44,6 +45,14 @@ def test_a_launch_is_the_same_after_its_journey():
         gpus=(0, 1),
     )
     assert parse_launch(over_the_wire(sent.body())) == sent
+
+
+def test_resources_that_all_nodes_share_travel_as_those_of_one():
+    lines = ({"resource_id": 1, "network_address": 'a"é'}, {"resource_id": 2, "network_address": None})
+    alone = Launch(7, 1, SECRET, "", "ada", "true", resources=lines)
+    shared = alone._replace(resources=ResourceLines(lines))
+    assert json.loads(shared.request()) == json.loads(alone.request())
+    assert parse_launch(json.loads(shared.request())) == alone
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ How a sample is written is in `wire`.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,9 +17,9 @@ from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import BAD, NodeRequestRefused
 
 if TYPE_CHECKING:
-    from oarlock.node.measure.sampler import Sample, Sampler
+    import threading
 
-log = logging.getLogger(__name__)
+    from oarlock.node.measure.sampler import Sample, Sampler
 
 IDLE_SECONDS = 60.0
 """How often a node without jobs is measured, at most."""
@@ -97,8 +95,7 @@ class SamplingThread:
         self._look = _FIRST_LOOK
         self._under_way = False
         self._ready: bytes | None = None
-        self._wanted = threading.Semaphore(0)
-        self._thread: threading.Thread | None = None
+        self._wanted: threading.Semaphore | None = None  # made with the thread
         # In milliseconds since the boot: above every number that an earlier program of this boot can have used.
         self._encoder = SampleEncoder(boot_id(), first=int(time.monotonic() * 1000))
 
@@ -159,16 +156,25 @@ class SamplingThread:
     def _begin(self, now: float) -> None:
         self._under_way, self._look = True, _FIRST_LOOK
         self._due = now + self._look
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="oarlock-sampling", daemon=True)
-            self._thread.start()
+        if self._wanted is None:
+            self._wanted = self._start_thread()
         self._wanted.release()
 
-    def _work(self) -> None:
+    def _start_thread(self) -> threading.Semaphore:
+        """Start the thread that measures; return what it waits for."""
+        import threading  # late, as logging: a node without a sample starts sooner without both
+
+        wanted = threading.Semaphore(0)
+        threading.Thread(target=self._work, args=(wanted,), name="oarlock-sampling", daemon=True).start()
+        return wanted
+
+    def _work(self, wanted_samples: threading.Semaphore) -> None:
+        import logging
+
         sampler: Sampler | None = None
         switched: tuple[tuple[str, ...], tuple[str, ...]] | None = None
         while True:
-            self._wanted.acquire()
+            wanted_samples.acquire()
             data = b""
             try:
                 sampler = sampler or self._make()
@@ -183,7 +189,7 @@ class SamplingThread:
                 if in_force.jobs and in_force is self._in_force:
                     self._jobs_over = not in_force.jobs & {int(key[2]) for key in sample.jobs}
             except Exception:
-                log.exception("a sample failed")
+                logging.getLogger(__name__).exception("a sample failed")
             # One assignment, which needs no lock: the loop sees either nothing or the whole sample.
             self._ready = data
 
@@ -224,12 +230,17 @@ def boot_id() -> str:
 
 
 def make_node_sampler(node: str) -> Sampler:
-    """Build the sampler of an Oarlock node: its own jobs only, cheap sources. Imports late, to keep launches fast."""
+    """Build the sampler of an Oarlock node: its own jobs only, cheap sources. Imports late, to keep launches fast.
+
+    Only what measures writes a log, so it begins here.
+    """
+    from oarlock.node import log_lines
     from oarlock.node.measure import layout
     from oarlock.node.measure.discovery import CgroupFinder
     from oarlock.node.measure.sampler import Sampler
     from oarlock.node.sources.assemble import assemble
     from oarlock.node.sources.files import mounted_hierarchies
 
+    log_lines.to_stderr("%(message)s", level=30)
     sources = assemble()
     return Sampler(CgroupFinder([layout.layout_of_node(node)], mounted_hierarchies), sources.job, sources.node)

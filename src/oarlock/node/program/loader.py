@@ -2,7 +2,8 @@
 
 The line prints a marker with a nonce and reads nothing before; the server sends nothing before it has seen the marker.
 So neither what a login shell prints nor what it reads can do harm. Where the node has the Python of the server, the
-modules are sent compiled as well: to compile them is half of what the start of the program costs.
+modules are sent compiled as well: to compile them is half of what the start of the program costs. Each compiled module
+is packed by itself, and all texts together: a start unpacks the modules that it needs, and texts where it uses them.
 
 A program that a site installed holds the sources already, and says so in its marker; it is sent settings, never code.
 """
@@ -13,7 +14,7 @@ import json
 import marshal
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec
 from typing import Any
 
@@ -48,23 +49,32 @@ def python_build() -> str:
 
 
 def compile_modules(sources: Mapping[str, str]) -> dict[str, bytes]:
-    """Compile the modules for a node that has this very Python."""
+    """Compile the modules for a node that has this very Python, and pack each."""
     packages = _packages(sources)
     return {
-        name: marshal.dumps(compile(text, _file(name, packages), "exec", dont_inherit=True))
+        name: zlib.compress(marshal.dumps(compile(text, _file(name, packages), "exec", dont_inherit=True)), 6)
         for name, text in sources.items()
     }
 
 
 def pack_modules(sources: Mapping[str, str], compiled: Mapping[str, bytes]) -> bytes:
     """Pack what is the same for all nodes; `compiled` is empty where a node has another Python."""
-    return zlib.compress(marshal.dumps((dict(sources), dict(compiled)), 2), 6)
+    texts = zlib.compress(marshal.dumps(dict(sources), 2), 6)
+    return marshal.dumps((list(sources), texts, dict(compiled)), 2)
 
 
-def pack_program(loader: str, modules: bytes, settings: dict[str, Any]) -> bytes:
-    """Make what is sent after the marker: the length of this module and of the call of it, both, and the modules."""
-    data = zlib.compress(f"{loader}\nstart(i.read({len(modules)}), {settings!r})\n".encode(), 6)
-    return b"%d\n" % len(data) + data + modules
+def pack_program(
+    loader: str, modules: bytes, settings: dict[str, Any], *, fingerprint: str = "", compiled: bytes = b""
+) -> bytes:
+    """Make what is sent after the marker: the length of what begins, that, and the modules.
+
+    `loader` is the text of this module, `compiled` the same as `compile_modules` packs it. `fingerprint` names the
+    modules.
+    """
+    first = f"import marshal;exec(marshal.loads(zlib.decompress(i.read({len(compiled)}))))" if compiled else loader
+    call = f"start(i.read({len(modules)}), {settings!r}, {fingerprint!r})"
+    data = zlib.compress(f"{first}\n{call}\n".encode(), 6)
+    return b"%d\n" % len(data) + data + compiled + modules
 
 
 def installed_marker() -> bytes:
@@ -80,10 +90,32 @@ def installable(
     return f"{head}{sources['oarlock.node.program.loader']}\nserve_installed({sources!r}, {fixed!r}, {fingerprint!r})\n"
 
 
+class PackedSources(Mapping[str, str]):
+    """The texts of modules, unpacked when one is read for the first time."""
+
+    def __init__(self, names: list[str], packed: bytes) -> None:
+        self._names, self._packed = frozenset(names), packed
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if not self._texts:
+            self._texts = marshal.loads(zlib.decompress(self._packed))  # noqa: S302 - from the server, as the line is
+        return self._texts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class SourceImporter:
     """Imports modules from texts; tracebacks show their lines."""
 
-    def __init__(self, sources: dict[str, str], compiled: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, sources: Mapping[str, str], compiled: Mapping[str, bytes] | None = None) -> None:
         self._sources, self._compiled = sources, dict(compiled or {})
         self._packages = _packages(sources)
 
@@ -102,16 +134,19 @@ class SourceImporter:
     def exec_module(self, module: Any) -> None:
         """Run the text in its module."""
         name, file = module.__spec__.name, module.__spec__.origin
-        code = self._compiled.pop(name, None)  # never needed again
-        text = self._sources[name]
-        exec(marshal.loads(code) if code else compile(text, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102, S302
+        packed = self._compiled.pop(name, None)  # never needed again
+        if packed:
+            code = marshal.loads(zlib.decompress(packed))  # noqa: S302
+        else:
+            code = compile(self._sources[name], file, "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102
 
     def get_source(self, name: str) -> str:
         """Return the source of a module, for a traceback."""
         return self._sources[name]
 
 
-def _packages(sources: Mapping[str, str]) -> frozenset[str]:
+def _packages(sources: Iterable[str]) -> frozenset[str]:
     return frozenset(name.rpartition(".")[0] for name in sources)
 
 
@@ -126,10 +161,16 @@ def _with_lines(*problem: Any) -> None:
     traceback.print_exception(*problem)
 
 
-def start(modules: bytes, settings: dict[str, Any]) -> None:
+def unpack_modules(modules: bytes) -> tuple[PackedSources, dict[str, bytes]]:
+    """Return the sources, and the compiled modules, each still packed."""
+    names, texts, compiled = marshal.loads(modules)  # noqa: S302 - from the server, as this line is
+    return PackedSources(names, texts), compiled
+
+
+def start(modules: bytes, settings: dict[str, Any], fingerprint: str) -> None:
     """Run the node program from what was sent. Only here does this module run on the node."""
-    sources, compiled = marshal.loads(zlib.decompress(modules))  # noqa: S302 - from the server, as this line is
-    _run(sources, lambda: settings, compiled)
+    sources, compiled = unpack_modules(modules)
+    _run(sources, lambda: settings, fingerprint, compiled)
 
 
 def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint: str) -> None:
@@ -149,7 +190,7 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
             _describe_host(chosen[QUESTION])
         return {**{name: chosen[name] for name in CHOSEN}, **fixed}
 
-    _run(sources, read_settings)
+    _run(sources, read_settings, fingerprint)
 
 
 QUESTION = "describe"
@@ -169,18 +210,22 @@ CHOSEN = ("node", "silence", "idle", "sample_period", "sample_sources", "check",
 """The settings of an installed program that are the server's to choose."""
 
 
-def run_command(sources: dict[str, str], package: str) -> None:
-    """Run the command of a job that this file is called as: `node/program/tools.py` writes it."""
+def run_command(sources: dict[str, str], packages: Mapping[str, str]) -> None:
+    """Run the command of a job that this file is called as, of its package: `node/program/tools.py` writes it."""
     import importlib
     import os
 
     sys.meta_path.insert(0, SourceImporter(sources))
-    command = importlib.import_module(f"{package}.{os.path.basename(sys.argv[0])}")
+    name = os.path.basename(sys.argv[0])
+    command = importlib.import_module(f"{packages[name]}.{name}")
     sys.exit(command.main())
 
 
 def _run(
-    sources: dict[str, str], read_settings: Callable[[], dict[str, Any]], compiled: Mapping[str, bytes] | None = None
+    sources: Mapping[str, str],
+    read_settings: Callable[[], dict[str, Any]],
+    fingerprint: str,
+    compiled: Mapping[str, bytes] | None = None,
 ) -> None:
     import os
 
@@ -195,4 +240,4 @@ def _run(
     from oarlock.node.program import program
     from oarlock.node.wire import messages
 
-    program.main(messages.parse_settings(settings), *channel, sources)
+    program.main(messages.parse_settings(settings), *channel, sources, fingerprint)

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from oarlock.node import trust
@@ -392,12 +393,12 @@ class NodeProgram:
                 self._send_event({"event": "exited", **report})
 
 
-def main(settings: NodeSettings, read_fd: int, write_fd: int, sources: dict[str, str]) -> None:
-    """Run the node program on two descriptors; `sources` are the modules that came with it."""
+def main(settings: NodeSettings, read_fd: int, write_fd: int, sources: Mapping[str, str], fingerprint: str) -> None:
+    """Run the node program on two descriptors; `sources` are the modules that came with it, named by a fingerprint."""
     try:
         spool.prepare(settings.spool)
         trust.prepare(settings.runtime, 0o755)
-        write_tools(tools_folder(settings.runtime), sources)
+        write_tools(tools_folder(settings.runtime), sources, fingerprint)
     except trust.UnsafeDirectory as unsafe:
         sys.exit(f"this node cannot be used safely: {unsafe}")
     recovery.take_over(settings.spool)
@@ -405,11 +406,9 @@ def main(settings: NodeSettings, read_fd: int, write_fd: int, sources: dict[str,
     launcher = supervisor_pool.start_launcher(
         settings, lambda: drivers.detect_driver(settings.node, pretended=settings.pretended), boot
     )
-    # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
-    from oarlock.node import log_lines
+    # Only now: what measures brings more along, and with it every fork of a supervisor costs more.
     from oarlock.node.measure.stream import SamplingThread, make_node_sampler
 
-    log_lines.to_stderr("%(message)s", level=30)
     driver = drivers.detect_driver(settings.node, pretended=settings.pretended)
     try:
         program = NodeProgram(settings, driver, boot, launcher)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from oarlock.node.wire.channel import Body, encode_body
@@ -124,6 +125,15 @@ class SiteHooks(NamedTuple):
     suspend: str = ""  # takes the place of the freezer
 
 
+class ResourceLines(tuple[dict[str, Any], ...]):  # noqa: SLOT001 - the text is kept
+    """The resources of a job: the same for all its nodes, so that they are encoded once."""
+
+    @cached_property
+    def text(self) -> str:
+        """Return them as JSON."""
+        return encode_body(self)
+
+
 class Launch(NamedTuple):
     """One attempt to run a job on one node; (job, attempt) is never used twice."""
 
@@ -177,6 +187,14 @@ class Launch(NamedTuple):
     def body(self) -> Body:
         """Return it as the body of a message."""
         return {**self._asdict(), "limits": self.limits._asdict(), "hooks": self.hooks._asdict()}
+
+    def request(self) -> bytes:
+        """Return the request to launch it, encoded."""
+        body = {"verb": "launch", **self.body()}
+        if not isinstance(self.resources, ResourceLines):
+            return encode_body(body).encode()
+        del body["resources"]
+        return f'{encode_body(body)[:-1]},"resources":{self.resources.text}}}'.encode()
 
 
 def parse_launch(body: Body) -> Launch:

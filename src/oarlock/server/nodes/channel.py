@@ -68,10 +68,30 @@ def _source(root: Path, name: str) -> str:
 
 
 @cache
+def _compiled_modules() -> dict[str, bytes]:
+    """Compile what the node program imports; the rest of what travels becomes commands of jobs, as text."""
+    return loader.compile_modules({name: text for name, text in node_sources().items() if _is_of_program(name)})
+
+
+def _is_of_program(name: str) -> bool:
+    return name == "oarlock" or f"{name}.".startswith("oarlock.node.")
+
+
+@cache
 def _packed_modules(*, same_python: bool) -> bytes:
     """Pack the node program, compiled where the node has this server's Python."""
-    sources = node_sources()
-    return loader.pack_modules(sources, loader.compile_modules(sources) if same_python else {})
+    return loader.pack_modules(node_sources(), _compiled_modules() if same_python else {})
+
+
+def pack_program(settings: NodeSettings, *, same_python: bool) -> bytes:
+    """Make what is sent to a node that has nothing but Python."""
+    return loader.pack_program(
+        node_sources()[loader.__name__],
+        _packed_modules(same_python=same_python),
+        settings._asdict(),
+        fingerprint=node_fingerprint(),
+        compiled=_compiled_modules()[loader.__name__] if same_python else b"",
+    )
 
 
 @cache
@@ -150,8 +170,8 @@ class NodeChannel:
     async def _handshake(self, nonce: str, settings: NodeSettings) -> Hello:
         self._tasks.append(asyncio.create_task(self._listen_stderr()))
         python, rest = await self._skip_noise(loader.marker(nonce))
-        modules = await asyncio.to_thread(_packed_modules, same_python=python == loader.python_build())
-        self._process.write(loader.pack_program(node_sources()[loader.__name__], modules, settings._asdict()))
+        same_python = python == loader.python_build()
+        self._process.write(await asyncio.to_thread(pack_program, settings, same_python=same_python))
         return await self._begin(rest)
 
     async def _handshake_installed(self, settings: NodeSettings) -> Hello:
@@ -279,8 +299,8 @@ class NodeChannel:
             self._stderr_lines.append(text)
             log.info("node program printed", extra={"node": self.node, "text": text})
 
-    async def ask(self, verb: str, body: Body | None = None, *, seconds: float) -> Body:
-        """Send a request and wait for its answer. `NodeRefused` carries the node's word.
+    async def ask(self, verb: str, body: Body | bytes | None = None, *, seconds: float) -> Body:
+        """Send a request, a whole one if it is encoded, and wait for its answer. `NodeRefused` carries the node's word.
 
         After `NodeUnreachable` with `sent` it is not known whether the request was carried out.
         """
@@ -290,7 +310,8 @@ class NodeChannel:
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send_soon(encode_frame(REQUEST, number, {"verb": verb, **(body or {})}))
+            request = body if isinstance(body, bytes) else {"verb": verb, **(body or {})}
+            self._send_soon(encode_frame(REQUEST, number, request))
             async with asyncio.timeout(seconds):
                 await self._process.drain()
                 body_read: Body = await answer

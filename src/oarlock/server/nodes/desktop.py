@@ -130,7 +130,7 @@ class DesktopClient(NodeClient):
     async def _connect(self) -> NodeChannel:
         raise NodeUnreachable(self.name, DESKTOP_AWAY)
 
-    async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
+    async def _ask(self, verb: str, body: Body | bytes | None = None, *, seconds: float | None = None) -> Body:
         try:
             return await super()._ask(verb, body, seconds=seconds)
         except NodeRefused as refused:

@@ -128,7 +128,7 @@ class NodeClient:
         try:
             if launch.key not in {"", GENERATED}:
                 await self._bring_key(launch)
-            await self._ask("launch", launch.body())
+            await self._ask("launch", launch.request())
         except OarlockError as error:
             # Seen before or perhaps on its way: its report may still come.
             already_seen = isinstance(error, NodeRefused) and error.word == SEEN
@@ -281,7 +281,7 @@ class NodeClient:
         secret = self._secrets.get((job, attempt))
         return "" if secret is None else fingerprint(secret)
 
-    async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
+    async def _ask(self, verb: str, body: Body | bytes | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
         self._note_use()
         return await channel.ask(verb, body, seconds=seconds or self._timeouts.answer)

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import Job, JobKind, JobState, Reservation, output_file
 from oarlock.model.job_type import parse_types
 from oarlock.model.resource import DEFAULT_TYPE, DESKTOP_PROPERTY, Resource, Value
-from oarlock.node.wire.messages import GENERATED, OTHER, Launch, SiteHooks
+from oarlock.node.wire.messages import GENERATED, OTHER, Launch, ResourceLines, SiteHooks
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import resources
 from oarlock.store.queries.job import attempts, files, job_keys, jobs, shapes
@@ -35,7 +36,7 @@ Hosts = Mapping[str, Hello]
 """Nodes that were reached, by name, with what they said of themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobAllocation:
     """The allocation of a job: its resources, the walltime of the chosen alternative, and the sizes of its nodes."""
 
@@ -48,7 +49,7 @@ class JobAllocation:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of the job, the one where its command runs first."""
-        return tuple(dict.fromkeys(str(resource.properties["network_address"]) for resource in self.computing()))
+        return tuple(map(str, self._computing_by_node))
 
     def computing(self) -> list[Resource]:
         return [
@@ -59,7 +60,7 @@ class JobAllocation:
 
     def on(self, node: str) -> list[Resource]:
         """Return the resources of one node."""
-        return [resource for resource in self.computing() if resource.properties["network_address"] == node]
+        return self._computing_by_node.get(node, [])
 
     def is_desktop(self, node: str) -> bool:
         """Return whether a node fetches its jobs itself, and shares neither directories nor programs with the site."""
@@ -67,13 +68,25 @@ class JobAllocation:
 
     def gpus_on(self, node: str, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the GPUs of a node that are the job's own, and those that are not."""
-        there = [
-            resource.properties.get(name)
-            for resource in self.resources
-            if resource.properties["network_address"] == node
-        ]
-        own = share.gpu_numbers(there)
+        own = share.gpu_numbers(resource.properties.get(name) for resource in self._by_node.get(node, ()))
         return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
+
+    # Each node of a job asks: without these, the launch of a job would take the square of its width.
+
+    @cached_property
+    def _by_node(self) -> dict[Value, list[Resource]]:
+        return _grouped(self.resources)
+
+    @cached_property
+    def _computing_by_node(self) -> dict[Value, list[Resource]]:
+        return _grouped(self.computing())
+
+
+def _grouped(resources: Iterable[Resource]) -> dict[Value, list[Resource]]:
+    groups: dict[Value, list[Resource]] = {}
+    for resource in resources:
+        groups.setdefault(resource.properties["network_address"], []).append(resource)
+    return groups
 
 
 def begin_reached(tx: Tx, context: StepContext, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Effect]:
@@ -188,7 +201,12 @@ def launch_effect(
     job: Job, attempt: Attempt, allocation: JobAllocation, hosts: Hosts, context: StepContext
 ) -> LaunchAttempt:
     """Return the effect that launches an attempt, with the message for each node."""
-    launches = [_launch(job, attempt, place, allocation, hosts, context) for place in attempt.nodes]
+    shared = {
+        "nodes": _node_file(allocation.resources, context.config),
+        "resources": ResourceLines(dict(resource.properties) for resource in allocation.resources),
+        "environment": _environment(job.environment),
+    }
+    launches = [_launch(job, attempt, place, allocation, hosts, context, shared) for place in attempt.nodes]
     first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
     return LaunchAttempt(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
 
@@ -207,7 +225,9 @@ def _launch(
     allocation: JobAllocation,
     hosts: Hosts,
     context: StepContext,
+    shared: Mapping[str, Any],
 ) -> Launch:
+    """Describe the launch on one node; `shared` is what all nodes of the job are told alike."""
     config = context.config
     on_frontend = parse_types(job.types).frontend is not None
     interactive = job.kind is JobKind.INTERACTIVE
@@ -239,13 +259,11 @@ def _launch(
         project=job.project,
         array_id=job.array_id,
         array_index=job.array_index,
-        nodes=_node_file(allocation.resources, config),
-        resources=tuple(dict(resource.properties) for resource in allocation.resources),
         gpus=own,
         other_gpus=() if on_frontend else others,
         **_stage_in(allocation.archive, config),
         **(_stage_out(config) if is_desktop else {}),
-        environment=_environment(job.environment),
+        **shared,
     )
 
 

@@ -151,14 +151,16 @@ def node_file(launch: Launch) -> str:
 
 def property_file(launch: Launch) -> str:
     """One line a resource, every property in it, in OAR's form and in the order of their names."""
-    return "".join(_properties(resource) for resource in launch.resources)
+    return "".join([_properties(resource) for resource in launch.resources])
 
 
 def _properties(resource: dict[str, Any]) -> str:
-    pairs = (f"{name} = '{_shown(value)}'" for name, value in sorted(resource.items()))
-    return f" {' , '.join(pairs)} \n"
+    pairs = " , ".join([f"{name} = '{_shown(resource[name])}'" for name in sorted(resource)])
+    return f" {pairs} \n"
 
 
 def _shown(value: Any) -> str:
-    # A line a resource: a value must not end it.
-    return "" if value is None else " ".join(str(value).splitlines())
+    if value is None:
+        return ""
+    # A line a resource: a value must not end it. Most values are numbers.
+    return str(value) if type(value) is int else " ".join(str(value).splitlines())
