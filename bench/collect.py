@@ -18,6 +18,7 @@ from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.files.rowlog import RowLog, survey_log
 from oarlock.measure.collect.series import SeriesRange, read_job
+from oarlock.measure.collect.sums.running_sums import RunningSums
 from oarlock.measure.metrics import catalogue
 from oarlock.measure.remote.remote_series import RemoteSeries
 from oarlock.model.job import Job, JobState
@@ -47,17 +48,17 @@ def values() -> float:
     for turn in range(SAMPLES):
         for node, encoder in enumerate(encoders):
             numbers = range(node * JOBS_A_NODE + 1, (node + 1) * JOBS_A_NODE + 1)
-            sample = {name: float(turn * 1000 + place) for place, name in enumerate(names)}
+            # What a job holds stays: a change of it is noted, which real jobs do once.
+            sample = {name: float(turn * 1000 + place) for place, name in enumerate(names)} | {"cpus": 1.0}
             whole = {name: float(turn + place) for place, name in enumerate(nodes)}
-            frames.append(
-                (f"n{node}", encoder.encode(float(turn), whole, dict.fromkeys(numbers, sample)), set(numbers))
-            )
+            data = encoder.encode(float(turn), whole, dict.fromkeys(numbers, sample))
+            frames.append((f"n{node}", data, set(numbers), float(turn)))
     with workspace() as folder:
         collector = Collector(folder / "samples")
         collector.start()
         begin = time.process_time()
-        for name, data, jobs in frames:
-            collector.take(name, data, jobs, at=0.0)
+        for name, data, jobs, at in frames:
+            collector.take(name, data, jobs, at=at)
         seconds = time.process_time() - begin
         collector.close()
         if collector.counts["rows"] != SAMPLES * NODES * (JOBS_A_NODE + 1):
@@ -83,8 +84,9 @@ def series_day() -> float:
     wanted = SeriesRange(["cpu_seconds_total"])
     with workspace() as folder:
         places = _day(folder)
-        log = places.log(_JOB)
-        live = cpu_seconds(lambda: read_job(places, _JOB, wanted, live=[log]))
+        log, sums = places.log(_JOB), RunningSums(places, 3 * _PERIOD)
+        sums.restore([_JOB])
+        live = cpu_seconds(lambda: read_job(places, _JOB, wanted, live=[log], read_copy=partial(sums.curves, _JOB)))
         hdf5.write_job(places.archived(_JOB), places.temporary, ArchivedJob(_JOB), survey_log(log))
         log.unlink()
         over = cpu_seconds(lambda: read_job(places, _JOB, wanted))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oarlock.measure.collect.collector import Collector
 from oarlock.measure.collect.files.hdf5 import ArchivedJob, Track
-from oarlock.measure.collect.series import NoSamples, SeriesRange, draw, read_job, read_node
+from oarlock.measure.collect.series import NoSamples, SeriesRange, _draw_many, draw, read_job, read_node
 from oarlock.model.errors import BadRequest
 from oarlock.node.measure.wire import encode_sample
 
@@ -67,6 +67,22 @@ def test_any_curve_keeps_least_most_and_mean_in_as_many_points(steps, points):
 def test_no_rate_is_negative_and_none_is_above_what_was_counted(values, points):
     for _, low, mean, high in drawn(values, counts=True, points=points):
         assert low is None or 0 <= low <= mean * 1.000001 + 1e-6 <= high * 1.00001 + 2e-6 <= 1.1e9
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 10, 10, 10, 200]), st.floats(0, 1e6)), min_size=4, max_size=150),
+    st.integers(1, 160),
+    st.booleans(),
+)
+def test_many_values_are_drawn_as_few_are(steps, points, counts):
+    times = [1000 * sum(step for step, _ in steps[: place + 1]) for place in range(len(steps))]
+    values = [value for _, value in steps]
+    few = drawn(values, times=times, points=points, counts=counts)
+    many = _draw_many(track(times, values), counts=counts, since=times[0], until=times[-1], points=points)
+    assert [point[0] for point in many] == [point[0] for point in few]
+    for left, right in zip(many, few, strict=True):
+        assert left[1:] == (GAP if right[2] is None else pytest.approx(right[1:], abs=1e-6))
 
 
 @pytest.fixture

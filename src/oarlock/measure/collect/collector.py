@@ -14,16 +14,16 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from oarlock.measure.collect.files import hdf5
-from oarlock.measure.collect.files.hdf5 import ArchivedJob
+from oarlock.measure.collect.files.hdf5 import ArchivedJob, Gap
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.files.rowlog import Names, RowLog, recent_instants, survey_log
 from oarlock.measure.collect.series_names import NodeSeries, SharedNames
 from oarlock.measure.collect.sums import energy_log
 from oarlock.measure.collect.sums.running_sums import RunningSums
-from oarlock.measure.energy.division import CPU, EnergyRules, NodeState, energy_columns, read_state
+from oarlock.measure.energy.division import CPU, EnergyColumns, EnergyRules, NodeState, read_state
 from oarlock.measure.energy.ledger import EnergyLedger, PowerReading
 from oarlock.node.measure.wire import NODE, RawSubject, SampleDecoder, UnreadableSample
 
@@ -35,10 +35,9 @@ CLOCK_SECONDS = 30.0
 LEAST_SAMPLES = 12
 """A job with fewer samples on each of its nodes gets no file: its summary is enough."""
 
-_DOUBLE = struct.Struct("<d")
+_DAY_MS = 86_400_000
 _ROOM_SECONDS = 1.0  # between two looks at how full the disk is
 _MOST_OPEN = 256  # descriptors of logs
-_MOST_NAMES = 10_000  # tables of names whose columns are remembered
 
 ExpectedJobs = Set[int] | Mapping[int, int]
 """The jobs that are on a node, with the number of their attempt where that is known."""
@@ -52,6 +51,8 @@ A database that was restored lacks jobs that ran after its backup; their numbers
 
 StoredJobs = Callable[[Collection[int]], Collection[int]]
 """Returns those of some jobs that are over whose summary is stored."""
+
+_NOTHING_NOTED: tuple[int, list[int], energy_log.Holdings] = (0, [], {})
 
 
 class LoggedSample(NamedTuple):
@@ -83,7 +84,7 @@ class Collector:
         """Books energy once it is clear how far that was done before (`begin_energy`)."""
         self._energy_rules = energy or EnergyRules()
         self.sums = RunningSums(self.places, self._energy_rules.longest)
-        self._energy_columns: dict[tuple[Names, bool], tuple[int, ...]] = {}
+        self._energy_columns = EnergyColumns()
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         """By node: what could be read, and was refused here all the same: too many series, what came before or late."""
@@ -91,14 +92,15 @@ class Collector:
         """Why the disk did not take the last row, if it did not."""
         self._decoders: dict[str, SampleDecoder] = {}
         self._logs: dict[Path, RowLog] = {}
-        self._open: OrderedDict[Path, RowLog] = OrderedDict()
+        self._of_job: dict[int, RowLog] = {}  # the same by job: a path takes longer to make than a row
+        self._of_node: dict[str, tuple[int, RowLog]] = {}  # ... and by node, with the day (milliseconds) it is of
+        self._open: OrderedDict[RowLog, None] = OrderedDict()
         self._shared = SharedNames()
         self._series: dict[str, NodeSeries] = {}
         self._lost: dict[tuple[Path, str], int] = {}  # since when a log lacks rows of a node
         self._ahead: set[tuple[Path, str]] = set()  # logs in which a node's wrong clock is noted
         # The last notes of who is on a node and holds what, with the section of the log that they stand in.
-        self._on_node: dict[str, tuple[int, list[dict[str, Any]]]] = {}
-        self._node_log: dict[str, Path] = {}
+        self._on_node: dict[str, tuple[int, list[int], energy_log.Holdings]] = {}
         self._number = 0
         self._earlier: dict[Path, frozenset[int]] = {}  # instants that logs had before this process was started
         self._room_at, self._is_full = 0.0, False
@@ -139,8 +141,11 @@ class Collector:
 
         A `posted` one may have come before this process was started: its instant is looked for in the node's log.
         """
+        decoder = self._decoders.get(node)
+        if decoder is None:
+            decoder = self._decoders[node] = SampleDecoder(self._shared.share)
         try:
-            sample = self._decoders.setdefault(node, SampleDecoder()).parse(data)
+            sample = decoder.parse(data)
         except UnreadableSample as error:
             self.counts["refused"] += 1
             log.info("a sample was refused", extra={"node": node, "why": str(error)})
@@ -151,30 +156,47 @@ class Collector:
         if posted and believed and sample.subjects and self._was_logged(node, instant):
             self._refuse(node)
             return
-        wanted = {NODE, *expected}
-        day = self._series.setdefault(node, NodeSeries())
+        day = self._series.get(node)
+        if day is None:
+            day = self._series[node] = NodeSeries()
         subjects = [
             subject
             for subject in sample.subjects
-            if subject.names and subject.job in wanted and self._may_have(day, node, subject.names, instant)
+            if subject.names
+            and (subject.job == NODE or subject.job in expected)
+            and self._may_have(day, node, subject.names, instant)
         ]
+        if not subjects:
+            return
         state = self._state(instant / 1000, subjects)
-        for subject in subjects:
-            if subject.job == NODE:
-                path = self._path_of_node(node, instant / 1000)
-                self._note_jobs(path, node, instant, expected, state)
-            else:
-                path = self.places.log(subject.job)
-            attempt = expected.get(subject.job, 0) if isinstance(expected, Mapping) else 0
-            self._append(path, node, subject, instant, 0.0 if believed else ahead, attempt)
-        for subject in subjects:
-            if subject.job == NODE:
-                names = self._shared.share(subject.names)
-                self.sums.take_node(node, instant / 1000, expected, names, subject.values)
+        self._log_subjects(node, subjects, instant, 0.0 if believed else ahead, expected, state)
         if state is not None and self.energy is not None:
             self.energy.take(node, state)
-        if self._forward is not None and subjects:
+        if self._forward is not None:
             self._forward(LoggedSample(node, instant, subjects, cluster))
+
+    def _log_subjects(
+        self,
+        node: str,
+        subjects: Sequence[RawSubject],
+        instant: int,
+        ahead: float,
+        expected: ExpectedJobs,
+        state: NodeState | None,
+    ) -> None:
+        attempts = expected if isinstance(expected, Mapping) else {}
+        of_node = None
+        for subject in subjects:
+            if subject.job == NODE:
+                of_node, row_log = subject, self._log_of_node(node, instant)
+                self._note_jobs(row_log, node, instant, expected, state)
+                self._append(row_log, node, subject, instant, ahead)
+            elif (job_log := self._log_of_job(subject.job)) is not None:
+                self._append(job_log, node, subject, instant, ahead, attempts.get(subject.job, 0))
+            else:
+                self._refuse(node)
+        if of_node is not None:
+            self.sums.take_node(node, instant / 1000, expected, of_node.names, of_node.values)
 
     def _was_logged(self, node: str, instant: int) -> bool:
         """Return whether an earlier process logged a sample of that node and instant (milliseconds)."""
@@ -188,7 +210,7 @@ class Collector:
 
     def _may_have(self, day: NodeSeries, node: str, names: Names, instant: int) -> bool:
         """Return whether a node may have these series; what is above the limit of a day is refused and counted."""
-        if day.admit(self._shared.share(names), instant):
+        if day.admit(names, instant):
             return True
         self._refuse(node)
         if not day.is_noted:
@@ -204,25 +226,18 @@ class Collector:
         """Log what the management controller of a node said, and book the energy since it said something last."""
         instant = int(at * 1000)
         values = energy_log.controller_row(watts)
-        subject = RawSubject(NODE, tuple(values), struct.pack(f"<{len(values)}d", *values.values()))
-        self._append(self._path_of_node(node, at), node, subject, instant, 0.0)
+        names = self._shared.share(tuple(values))
+        subject = RawSubject(NODE, names, struct.pack(f"<{len(values)}d", *values.values()))
+        self._append(self._log_of_node(node, instant), node, subject, instant, 0.0)
         if self.energy is not None:
             self.energy.take_reading(node, PowerReading(instant / 1000, watts))
 
     def _state(self, at: float, subjects: Iterable[RawSubject]) -> NodeState | None:
         """Return what the ledger wants to know of a sample; None if it says nothing about its node."""
-        values = {subject.job: self._energy_values(subject) for subject in subjects}
+        columns = self._energy_columns
+        values = {job: columns.read(names, packed, of_node=job == NODE) for job, names, packed in subjects}
         of_node = values.pop(NODE, None)
         return None if of_node is None else read_state(at, of_node, values)
-
-    def _energy_values(self, subject: RawSubject) -> dict[str, float]:
-        names, of_node = self._shared.share(subject.names), subject.job == NODE
-        columns = self._energy_columns.get((names, of_node))
-        if columns is None:
-            if len(self._energy_columns) > _MOST_NAMES:
-                self._energy_columns = {}
-            columns = self._energy_columns[names, of_node] = energy_columns(names, of_node=of_node)
-        return {names[column]: _DOUBLE.unpack_from(subject.values, column * _DOUBLE.size)[0] for column in columns}
 
     def mark_gap(self, node: str, jobs: Iterable[int], *, since: float, until: float, why: str) -> None:
         """Note in the logs of jobs, and of their node, that samples are missing between two instants."""
@@ -231,7 +246,10 @@ class Collector:
         for path in [path for path in paths if path in self._logs or path.exists()]:
             row_log = self._log(path)
             row_log.note(last, node, {"since": first, "until": last, "why": why})
-            self._write(path, row_log, node, first)
+            self._write(row_log, node, first)
+        for job in jobs:
+            if self.places.log(job) in self._logs:
+                self.sums.note_gap(job, Gap(node, first, last, why))
 
     def archive_ended(self, look_up: EndedJobs, are_stored: StoredJobs = lambda jobs: jobs) -> list[int]:
         """Make files of the jobs that are over since the last call at least, so that late samples are in them.
@@ -248,13 +266,14 @@ class Collector:
 
     def close(self) -> None:
         """Release all descriptors."""
-        for row_log in self._open.values():
+        for row_log in self._open:
             row_log.close()
         self._open.clear()
 
     def _end(self, job: int, about: ArchivedJob | None) -> None:
         """Make the file of a job and delete its log; without h5py, or on a full disk, the log stays."""
         path = self.places.log(job)
+        self._of_job.pop(job, None)
         self._forget(path)
         try:
             content = survey_log(path)
@@ -271,66 +290,84 @@ class Collector:
             self._fail(path, error)
             self._leaving.add(job)
 
-    def _path_of_node(self, node: str, instant: float) -> Path:
-        path = self.places.node_log(node, instant)
-        if self._node_log.get(node) != path:
-            if node in self._node_log:
-                self._forget(self._node_log[node])
-            self._node_log[node] = path
-        return path
+    def _log_of_node(self, node: str, instant: int) -> RowLog:
+        """Return the log of a node for the day of an instant (milliseconds); the one of the day before is let go."""
+        day = instant // _DAY_MS
+        entry = self._of_node.get(node)
+        if entry is not None:
+            if entry[0] == day:
+                return self._opened(entry[1])
+            self._forget(entry[1].path)
+        row_log = self._log(self.places.node_log(node, instant / 1000))
+        self._of_node[node] = day, row_log
+        return row_log
 
-    def _note_jobs(self, path: Path, node: str, at: int, expected: ExpectedJobs, state: NodeState | None) -> None:
+    def _log_of_job(self, job: int) -> RowLog | None:
+        """Return the log of a job; None if it has a file already, since what comes now comes too late."""
+        row_log = self._of_job.get(job)
+        if row_log is not None:
+            return self._opened(row_log)
+        path = self.places.log(job)
+        if path not in self._logs and self.places.kept(job):
+            return None
+        row_log = self._of_job[job] = self._log(path)
+        return row_log
+
+    def _note_jobs(self, row_log: RowLog, node: str, at: int, expected: ExpectedJobs, state: NodeState | None) -> None:
         """Note which jobs are on a node, and what they hold, where that changed or the log begins afresh."""
-        row_log = self._log(path)
-        held = {} if state is None else state.jobs
-        notes = [{"jobs": sorted(expected)}, energy_log.note_of(held, with_time=self._energy_rules.split == CPU)]
+        with_time = self._energy_rules.split == CPU
+        held = {} if state is None else energy_log.noted_holdings(state.jobs, with_time=with_time)
         row_log.refresh()
         # A row of the node's controller may have begun the section, at midnight say: then nothing is noted in it yet.
-        section, before = self._on_node.get(node, (0, []))
-        if section != row_log.section:
-            before = []
-        for note in notes:
-            if note not in before:
-                row_log.note(at, node, note)
-        self._on_node[node] = row_log.section, notes
+        section, jobs_before, held_before = self._on_node.get(node, _NOTHING_NOTED)
+        is_new, jobs = section != row_log.section, sorted(expected)
+        if is_new or jobs != jobs_before:
+            row_log.note(at, node, {"jobs": jobs})
+        if is_new or held != held_before:
+            row_log.note(at, node, energy_log.note_of(held))
+        self._on_node[node] = row_log.section, jobs, held
 
-    def _append(self, path: Path, node: str, subject: RawSubject, at: int, ahead: float, attempt: int = 0) -> None:
-        if path not in self._logs and subject.job != NODE and self.places.kept(subject.job):
-            self._refuse(node)
-            return
+    def _append(self, row_log: RowLog, node: str, subject: RawSubject, at: int, ahead: float, attempt: int = 0) -> None:
         if not self._has_room():
-            if path in self._logs:
-                self._logs[path].discard()
-            self._lose(path, node, at, OSError(errno.ENOSPC, "what is left of the disk is the server's"))
+            row_log.discard()
+            self._lose(row_log, node, at, OSError(errno.ENOSPC, "what is left of the disk is the server's"))
             return
-        row_log = self._log(path)
-        key = path, node
-        if key in self._lost:
-            row_log.note(at, node, {"since": self._lost[key], "until": at, "why": "the disk took nothing"})
-        if ahead and key not in self._ahead:
-            self._ahead.add(key)
-            row_log.note(at, node, {"ahead": round(ahead, 3)})
-        begins = bool(attempt) and self.sums.attempt_of(subject.job, node) != attempt
+        job, names, packed = subject
+        if self._lost or ahead:
+            self._note_trouble(row_log, node, job, at, ahead)
+        begins = bool(attempt) and self.sums.attempt_of(job, node) != attempt
         if begins:
             row_log.note(at, node, {"attempt": attempt})
-        names = self._shared.share(subject.names)
-        row_log.row(at, node, names, subject.values)
-        if not self._write(path, row_log, node, at):
+        row_log.row(at, node, names, packed)
+        if not self._write(row_log, node, at):
             return
-        self._lost.pop(key, None)
+        if self._lost:
+            self._lost.pop((row_log.path, node), None)
         self.counts["rows"] += 1
         self.counts["values"] += len(names)
         if begins:
-            self.sums.begin_attempt(subject.job, node, attempt)
-        if subject.job != NODE:
-            self.sums.take(subject.job, node, at / 1000, names, subject.values)
+            self.sums.begin_attempt(job, node, attempt)
+        if job != NODE:
+            self.sums.take(job, node, at / 1000, names, packed)
 
-    def _write(self, path: Path, row_log: RowLog, node: str, at: int) -> bool:
+    def _note_trouble(self, row_log: RowLog, node: str, job: int, at: int, ahead: float) -> None:
+        """Note that rows before this one are missing, and, once, that the clock of a node is wrong."""
+        key = row_log.path, node
+        if key in self._lost:
+            gap = Gap(node, self._lost[key], at, "the disk took nothing")
+            row_log.note(at, node, {"since": gap.since, "until": gap.until, "why": gap.why})
+            if job != NODE:
+                self.sums.note_gap(job, gap)
+        if ahead and key not in self._ahead:
+            self._ahead.add(key)
+            row_log.note(at, node, {"ahead": round(ahead, 3)})
+
+    def _write(self, row_log: RowLog, node: str, at: int) -> bool:
         try:
             self.counts["bytes"] += row_log.write()
         except OSError as error:
-            self._open.pop(path, None)
-            self._lose(path, node, at, error)
+            self._open.pop(row_log, None)
+            self._lose(row_log, node, at, error)
             return False
         self.trouble = ""
         return True
@@ -344,10 +381,10 @@ class Collector:
                 self._is_full = self.places.room().is_left_to_server
         return not self._is_full
 
-    def _lose(self, path: Path, node: str, at: int, error: OSError) -> None:
+    def _lose(self, row_log: RowLog, node: str, at: int, error: OSError) -> None:
         self.counts["dropped"] += 1
-        self._lost.setdefault((path, node), at)
-        self._fail(path, error)
+        self._lost.setdefault((row_log.path, node), at)
+        self._fail(row_log.path, error)
 
     def _fail(self, path: Path, error: OSError) -> None:
         """Remember why the disk takes nothing; log it once until it takes something again."""
@@ -356,21 +393,24 @@ class Collector:
         self.trouble = str(error)
 
     def _log(self, path: Path) -> RowLog:
-        """Return a log; the descriptor of the one that was not used for longest is released if there are many."""
         row_log = self._logs.get(path)
         if row_log is None:
             row_log = self._logs[path] = RowLog(path)
-        self._open[path] = row_log
-        self._open.move_to_end(path)
+        return self._opened(row_log)
+
+    def _opened(self, row_log: RowLog) -> RowLog:
+        """Count a log as used; if many are open, the one that was not used for longest is closed."""
+        self._open[row_log] = None
+        self._open.move_to_end(row_log)
         if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].close()
+            self._open.popitem(last=False)[0].close()
         return row_log
 
     def _forget(self, path: Path) -> None:
         row_log = self._logs.pop(path, None)
         if row_log is not None:
             row_log.close()
-        self._open.pop(path, None)
+            self._open.pop(row_log, None)
         self._earlier.pop(path, None)
         self._lost = {key: since for key, since in self._lost.items() if key[0] != path}
         self._ahead = {key for key in self._ahead if key[0] != path}

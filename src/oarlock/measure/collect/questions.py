@@ -7,6 +7,7 @@ JSON, as the API passes it on.
 import csv
 import os
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -137,7 +138,10 @@ def answer(collector: Collector, question: Question, describe: Describe) -> byte
     """Answer a question; raise `OarlockError` for what there is not."""
     match question:
         case JobCurves():
-            view = series.read_job(collector.places, question.job, _range(question), live=collector.written)
+            view = series.read_job(
+                collector.places, question.job, _range(question), live=collector.written,
+                read_copy=partial(collector.sums.curves, question.job),
+            )  # fmt: skip
             return msgspec.json.encode(view)
         case NodeCurves():
             return msgspec.json.encode(

@@ -4,8 +4,10 @@ Counters are read as rates; where one falls (a reboot, a wrap) that stretch has 
 than three periods, the curve has a point without values.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from oarlock.measure.collect.files import hdf5
 from oarlock.measure.collect.files.hdf5 import Gap, Track, definition_of, typical_period
 from oarlock.measure.collect.files.places import SamplePlaces, day_of
 from oarlock.measure.collect.files.rowlog import LogContent, Names, read_log_file
+from oarlock.measure.collect.sums.thinned_copy import METRICS, CopiedCurves
 from oarlock.measure.metrics import MetricKind, catalogue
 from oarlock.model.errors import BadRequest, NotFound
 from oarlock.node.sources.probe import split
@@ -27,13 +30,14 @@ MOST_POINTS = 500
 MOST_CURVES = 400
 """Curves in one answer: a job on many nodes, or a metric with many labels, is asked for in parts."""
 
-USUAL_JOB = ("cpu_seconds_total", "memory_anonymous_bytes", "memory_cache_bytes", "read_bytes_total",
-             "written_bytes_total", "gpu_utilization_ratio")  # fmt: skip
+USUAL_JOB = METRICS
 USUAL_NODE = ("cpu_seconds_total", "load_1min", "meminfo_mem_available_bytes")
 MOST_READ = 20_000_000
 """Values that are read for one answer: each takes some bytes of memory, and meanwhile nothing is logged."""
 
+_LARGE_LOG = 64 << 20  # bytes: one that is larger is not read where a copy has the metrics, however coarse
 _GAP_PERIODS = 3
+_FEW = 1000  # values: above it numpy draws a curve
 _DAY = 86_400
 _FOREVER = 1 << 62
 
@@ -94,11 +98,29 @@ class SeriesRange(NamedTuple):
     points: int = MOST_POINTS
 
 
-def read_job(places: SamplePlaces, job: int, wanted: SeriesRange, *, live: Collection[Path] = ()) -> SeriesView:
-    """Read curves of a job from its log, or from its file once it has one. Logs in `live` need not be checked."""
+ReadCopy = Callable[[Callable[[str], bool]], CopiedCurves | None]
+"""Returns the wanted curves of a job that runs out of its thinned copy, if there is one."""
+
+
+def read_job(
+    places: SamplePlaces,
+    job: int,
+    wanted: SeriesRange,
+    *,
+    live: Collection[Path] = (),
+    read_copy: ReadCopy = lambda _choose: None,
+) -> SeriesView:
+    """Read curves of a job from its copy or its log, or from its file once it has one.
+
+    Logs in `live` need not be checked.
+    """
     choose = chooser(wanted.metrics or USUAL_JOB, "job", named=bool(wanted.metrics))
     since, until = span(wanted)
     log, file = places.log(job), places.kept(job) or places.archived(job)
+    if all(split(metric)[0] in METRICS for metric in wanted.metrics) and (copy := read_copy(choose)) is not None:
+        tracks = [part for track in copy.tracks if (part := _inside(track, since, until)).times]
+        if copy.width <= _width(tracks, wanted) or _size(log) > _LARGE_LOG:
+            return make_view(tracks, copy.gaps, wanted, scope="job", job_id=job, are_rates=True)
     try:
         content = read_log_file(
             log, _names(choose), verify=log not in live, inside=(since, until), watch=refuse_above(MOST_READ)
@@ -107,6 +129,31 @@ def read_job(places: SamplePlaces, job: int, wanted: SeriesRange, *, live: Colle
         return _read_file(file, job, choose, since, until, wanted)
     tracks = tracks_of(content, since, until)
     return make_view(tracks, hdf5.gaps(content), wanted, scope="job", job_id=job)
+
+
+def _inside(track: Track, since: int, until: int) -> Track:
+    """Return the part of a track between two instants (milliseconds)."""
+    first, last = bisect_left(track.times, since), bisect_right(track.times, until)
+    return Track(track.series, track.node, *(part[first:last] for part in track[2:]))  # type: ignore[arg-type]
+
+
+def _width(tracks: Sequence[Track], wanted: SeriesRange) -> float:
+    """Return for how many milliseconds a point of the answer stands."""
+    first, last = _ends(tracks, wanted)
+    return max((last - first) / max(min(wanted.points, MOST_POINTS), 1), 1)
+
+
+def _ends(tracks: Sequence[Track], wanted: SeriesRange) -> tuple[int, int]:
+    first = min((track.times[0] for track in tracks), default=0) if wanted.since is None else int(wanted.since * 1000)
+    last = max((track.times[-1] for track in tracks), default=0) if wanted.until is None else int(wanted.until * 1000)
+    return first, last
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _read_file(
@@ -235,9 +282,17 @@ def tracks_of(content: LogContent, since: int = 0, until: int = _FOREVER) -> lis
                     track[0].append(at)
                     track[1].append(value)
     return [
-        Track(series, content.nodes[node], times, numbers, numbers, numbers)
+        _track(series, content.nodes[node], times, numbers)
         for (series, node), (times, numbers) in sorted(values.items())
     ]
+
+
+def _track(series: str, node: str, times: list[int], values: list[float]) -> Track:
+    """Return a track by time: a series that stood in several tables in turn was read table by table."""
+    if any(before > after for before, after in pairwise(times)):
+        order = sorted(range(len(times)), key=times.__getitem__)
+        times, values = [times[place] for place in order], [values[place] for place in order]
+    return Track(series, node, times, values, values, values)
 
 
 def make_view(
@@ -259,8 +314,7 @@ def make_view(
             f"That would be {len(tracks)} curves; at most {MOST_CURVES} are drawn at once.",
             hint="Name fewer metrics, or download all samples.",
         )
-    first = min((track.times[0] for track in tracks), default=0) if wanted.since is None else int(wanted.since * 1000)
-    last = max((track.times[-1] for track in tracks), default=0) if wanted.until is None else int(wanted.until * 1000)
+    first, last = _ends(tracks, wanted)
     return SeriesView(
         job_id=job_id,
         node=node,
@@ -300,12 +354,53 @@ class _Item(NamedTuple):
 
 def draw(track: Track, *, counts: bool, since: int, until: int, points: int) -> list[Point]:
     """Reduce a track to at most `points` points between two instants (milliseconds)."""
+    if len(track.times) > _FEW and find_spec("numpy") is not None:
+        return _draw_many(track, counts=counts, since=since, until=until, points=points)
     limit = _GAP_PERIODS * typical_period(track.times)
     items = list(_rates(track, limit) if counts else _gauges(track, limit))
     gaps = sum(item.after_gap for item in items)
     if len(items) + gaps <= points:
         return _single_points(items)
     return _joined_points(items, since, max(1, -(-(until - since + 1) // points)))
+
+
+def _draw_many(track: Track, *, counts: bool, since: int, until: int, points: int) -> list[Point]:
+    """Do what `draw` does, with numpy: for thousands of values."""
+    import numpy as np
+
+    at = np.array(track.times, "<i8")
+    least, mean, most = (np.array(part, "<f8") for part in (track.least, track.mean, track.most))
+    steps = np.diff(at)
+    is_gap = steps > _GAP_PERIODS * max(int(np.partition(steps, len(steps) // 2)[len(steps) // 2]), 1)
+    if counts:
+        grown = np.diff(most)
+        is_known = ~is_gap & (steps > 0) & (grown >= 0)
+        gaps = np.cumsum(is_gap)[is_known]  # before and up to each
+        least = mean = most = grown[is_known] * 1000 / steps[is_known]
+        at, after_gap = at[1:][is_known], np.diff(gaps, prepend=0) > 0
+    else:
+        after_gap = np.r_[False, is_gap]
+    if len(at) + int(after_gap.sum()) <= points:
+        columns = (column.tolist() for column in (at, least, mean, most, after_gap))
+        return _single_points(map(_Item, *columns))
+    places = (at - since) // max(1, -(-(until - since + 1) // points))
+    begins = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
+    ends = np.r_[begins[1:], len(at)] - 1
+    is_hole = after_gap[begins] & np.r_[False, np.diff(places[begins]) > 1]
+    joined = zip(
+        at[ends].tolist(),
+        np.minimum.reduceat(least, begins).tolist(),
+        (np.add.reduceat(mean, begins) / (ends - begins + 1)).tolist(),
+        np.maximum.reduceat(most, begins).tolist(),
+        zip(is_hole.tolist(), at[begins].tolist(), strict=True),
+        strict=True,
+    )
+    drawn: list[Point] = []
+    for instant, low, middle, high, (is_after_hole, begin) in joined:
+        if is_after_hole:
+            drawn.append(_hole(drawn[-1][0], begin / 1000))
+        drawn.append((instant / 1000, low, middle, high))
+    return drawn
 
 
 def _gauges(track: Track, limit: float) -> Iterator[_Item]:

@@ -7,6 +7,7 @@ Amounts are whole millijoules, and what rounding leaves goes to the largest shar
 jobs + idle + not assigned = meter, exactly.
 """
 
+import struct
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -30,6 +31,7 @@ _MILLI = 1000
 _IDLE, _NOT_ASSIGNED = -1, -2  # no job has such a number
 _MOST = 1e15  # of seconds, joules or watts
 _MOST_CORES = 1e5
+_MOST_TABLES = 10_000  # of names whose columns are remembered
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -115,6 +117,33 @@ def energy_columns(names: tuple[str, ...], *, of_node: bool) -> tuple[int, ...]:
     """Return the places of the values that the ledger reads: few of hundreds."""
     wanted = _OF_NODE if of_node else _OF_JOB
     return tuple(place for place, name in enumerate(names) if name.startswith(wanted))
+
+
+class EnergyColumns:
+    """Reads what the ledger needs of rows: where it stands is found once for each tuple of names."""
+
+    __slots__ = ("_tables",)
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[int, bool], tuple[tuple[str, ...], tuple[str, ...], struct.Struct]] = {}
+
+    def read(self, names: tuple[str, ...], packed: bytes, *, of_node: bool) -> dict[str, float]:
+        """Read those values of a row, by name."""
+        entry = self._tables.get((id(names), of_node))
+        if entry is None:
+            if len(self._tables) > _MOST_TABLES:
+                self._tables = {}
+            columns = energy_columns(names, of_node=of_node)
+            # The tuple is kept, since its id is its name here.
+            entry = names, tuple(names[column] for column in columns), _layout(columns, len(names))
+            self._tables[id(names), of_node] = entry
+        return dict(zip(entry[1], entry[2].unpack(packed), strict=True))
+
+
+def _layout(columns: tuple[int, ...], width: int) -> struct.Struct:
+    """Return what unpacks some of the doubles of a row, and passes over the others."""
+    wanted = set(columns)
+    return struct.Struct("<" + "".join("d" if column in wanted else "8x" for column in range(width)))
 
 
 def read_state(at: float, node: Values, jobs: Mapping[int, Values]) -> NodeState:

@@ -13,6 +13,7 @@ than `longest` seconds, is not measured: unknown is never zero.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from oarlock.node.sources.probe import split
@@ -62,8 +63,9 @@ class MeteredEnergy(NamedTuple):
     gpus: dict[str, float]
 
 
-def labels_of(series: str) -> tuple[str, dict[str, str]]:
-    """Split a series into its name and its labels."""
+@lru_cache(maxsize=20_000)
+def labels_of(series: str) -> tuple[str, Mapping[str, str]]:
+    """Split a series into its name and its labels. The answer is shared: the names of a node come with each sample."""
     name, inside = split(series)
     return name, {label: value.replace('\\"', '"').replace("\\\\", "\\") for label, value in _LABEL.findall(inside)}
 

@@ -18,7 +18,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 MAGIC = b"oar\xf2"
@@ -126,16 +126,20 @@ def encode_sample(at: float, node: Mapping[str, float], jobs: Mapping[int, Mappi
 
 
 class SampleDecoder:
-    """Reads the frames of one node, of any version, over all its connections."""
+    """Reads the frames of one node, of any version, over all its connections.
 
-    def __init__(self) -> None:
+    `share` may return a tuple of names that is equal, and the same one for many nodes.
+    """
+
+    def __init__(self, share: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names) -> None:
+        self._share = share
         self._tables: list[tuple[str, ...]] = []
         self._boot, self._sequence = b"", 0
 
     def parse(self, data: bytes) -> RawSample:
         """Parse a frame; raise `UnreadableSample` if it is malformed, `RepeatedSample` if it came before."""
         try:
-            sample = self._parse_version_2(data) if data[:4] == MAGIC else _parse_version_1(data)
+            sample = self._parse_version_2(data) if data[:4] == MAGIC else _parse_version_1(data, self._share)
         except UnreadableSample:
             raise
         except (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
@@ -190,7 +194,7 @@ class SampleDecoder:
                 raise ValueError("there are too many names")
             names = tuple(text.split("\n")) if text else ()
             _check_series(names)
-            tables.append(names)
+            tables.append(self._share(names))
         if count and sum(map(len, tables)) > _MOST_NAMES:
             raise ValueError("too many names")
         # Only now: of a frame that cannot be read to its end, nothing is believed.
@@ -248,7 +252,7 @@ def decode_sample(data: bytes) -> ReceivedSample:
     return SampleDecoder().decode(data)
 
 
-def _parse_version_1(data: bytes) -> RawSample:
+def _parse_version_1(data: bytes, share: Callable[[tuple[str, ...]], tuple[str, ...]]) -> RawSample:
     (length,) = _COUNT.unpack_from(data)
     head = json.loads(data[_COUNT.size : _COUNT.size + length])
     at, jobs, names = float(head["at"]), head["jobs"], head["names"]
@@ -266,7 +270,7 @@ def _parse_version_1(data: bytes) -> RawSample:
         place = begin + count * _DOUBLE
         if place > len(data):
             raise ValueError("it is too short")
-        subjects.append(RawSubject(job, tuple([names[at] for at in which]), data[begin:place]))
+        subjects.append(RawSubject(job, share(tuple([names[at] for at in which])), data[begin:place]))
     return RawSample(at, subjects)
 
 

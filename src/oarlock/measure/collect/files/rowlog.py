@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 MAGIC = b"\xa9R"
 _TABLE, _NODE, _ROW, _NOTE, _MARK = 1, 2, 3, 4, 5
 _HEAD = struct.Struct("<2sBxIIIqI")
-_CHECKED = _HEAD.size - 4  # bytes of the head that its CRC covers
+_CHECKED_HEAD = struct.Struct("<2sBxIIIq")
+_CHECKED = _CHECKED_HEAD.size  # bytes of the head that its CRC covers
 _DOUBLE = 8
 _MOST = 1 << 26
 """Bytes of the longest body. Whatever announces more is not a frame."""
@@ -319,13 +320,18 @@ class RowLog:
             self._names += len(names)
             self._table_bytes += len(text)
             self._pending.append(_frame(_TABLE, entry[0], 0, 0, text))
-        self._pending.append(_frame(_ROW, entry[0], self._node(node), at, packed, len(packed) // _DOUBLE))
+        number = self._nodes.get(node)
+        if number is None:
+            number = self._number_node(node)
+        head = _CHECKED_HEAD.pack(MAGIC, _ROW, entry[0], number, len(packed) // _DOUBLE, at)
+        self._pending += head, zlib.crc32(packed, zlib.crc32(head)).to_bytes(4, "little"), packed
 
     def note(self, at: int, node: str, about: Mapping[str, Any]) -> None:
         """Add a note to the next `write`."""
         self.refresh()
         text = json.dumps(about, separators=(",", ":")).encode()
-        self._pending.append(_frame(_NOTE, 0, self._node(node), at, text))
+        number = self._nodes[node] if node in self._nodes else self._number_node(node)
+        self._pending.append(_frame(_NOTE, 0, number, at, text))
 
     def refresh(self) -> None:
         """Write a mark, if it is time for one. Call it before anything is added."""
@@ -393,11 +399,9 @@ class RowLog:
             self._size = -1
         self.close()
 
-    def _node(self, name: str) -> int:
-        number = self._nodes.get(name)
-        if number is None:
-            number = self._nodes[name] = len(self._nodes)
-            self._pending.append(_frame(_NODE, 0, number, 0, name.encode()))
+    def _number_node(self, name: str) -> int:
+        number = self._nodes[name] = len(self._nodes)
+        self._pending.append(_frame(_NODE, 0, number, 0, name.encode()))
         return number
 
 
@@ -471,6 +475,7 @@ def _find_mark(data: bytes, begin: int) -> int | None:
     return None
 
 
-def _frame(kind: int, table: int, node: int, at: int, body: bytes, count: int | None = None) -> bytes:
-    head = _HEAD.pack(MAGIC, kind, table, node, len(body) if count is None else count, at, 0)[:_CHECKED]
+def _frame(kind: int, table: int, node: int, at: int, body: bytes) -> bytes:
+    """Return a frame of bytes; those of rows, whose length is in doubles, are made where they are added."""
+    head = _CHECKED_HEAD.pack(MAGIC, kind, table, node, len(body), at)
     return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body

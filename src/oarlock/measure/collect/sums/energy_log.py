@@ -29,14 +29,14 @@ _METER = 'meter="redfish"'
 Holdings = Mapping[int, HeldByJob]
 
 
-def note_of(jobs: Holdings, *, with_time: bool) -> dict[str, Any]:
+def noted_holdings(jobs: Holdings, *, with_time: bool) -> Holdings:
+    """Return what is noted of what jobs hold: their CPU seconds only if energy goes by them."""
+    return jobs if with_time else {job: HeldByJob(held.cores, None, held.gpus) for job, held in jobs.items()}
+
+
+def note_of(jobs: Holdings) -> dict[str, Any]:
     """Return the note of what jobs hold: cores, CPU seconds if energy goes by them, and GPUs."""
-    return {
-        HELD: {
-            str(job): [held.cores, held.cpu_seconds if with_time else None, sorted(held.gpus)]
-            for job, held in sorted(jobs.items())
-        }
-    }
+    return {HELD: {str(job): [held.cores, held.cpu_seconds, sorted(held.gpus)] for job, held in sorted(jobs.items())}}
 
 
 def _holdings(note: Mapping[str, Any]) -> dict[int, HeldByJob]:

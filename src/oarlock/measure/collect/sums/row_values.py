@@ -1,7 +1,7 @@
 """Where in a row of samples the values stand that a summary is made of. Found once for each table of names."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from oarlock.measure.collect.files.rowlog import Names
@@ -87,7 +87,7 @@ _RECEIVED = {"network_received_bytes_total", "infiniband_received_bytes_total"}
 _SENT = {"network_transmitted_bytes_total", "infiniband_transmitted_bytes_total"}
 
 
-def _is_loopback(labels: dict[str, str]) -> bool:
+def _is_loopback(labels: Mapping[str, str]) -> bool:
     return labels.get("interface") == "lo"
 
 
@@ -101,5 +101,7 @@ def number_at(row: Row, place: int) -> float | None:
 
 def sum_at(row: Row, places: Sequence[int]) -> float | None:
     """Return the sum of values of a row; None if there is none."""
+    if not places:
+        return None
     values = [row[place] for place in places if row[place] - row[place] == 0]
     return sum(values) if values else None

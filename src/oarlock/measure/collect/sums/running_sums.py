@@ -8,21 +8,25 @@ since it was stored is missing.
 import contextlib
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
+from oarlock.measure.collect.files.hdf5 import Gap
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.files.rowlog import LogNote, Names, replay_log
 from oarlock.measure.collect.sums.accumulate import NodeAccumulator
 from oarlock.measure.collect.sums.row_values import NodeValues, RowValues, sum_at
+from oarlock.measure.collect.sums.thinned_copy import CopiedCurves, JobCopy, ThinnedCopies
 from oarlock.model.summary import DayUsage, MeasuredJob
 
 log = logging.getLogger(__name__)
 
-_FORM = 1  # of what is stored; another one is not read
+_FORM = 2  # of what is stored; another one is not read
+_LENGTH = 4  # bytes before each record of it
 _MOST_NAMES = 10_000
 _COUNTING_SECONDS = 30.0
 _SUMS = (
@@ -35,18 +39,19 @@ _SUMS = (
 
 
 class _JobSums(Struct):
-    """The accumulators of a job by attempt and node, and which attempt each node is at."""
+    """The accumulators of a job by attempt and node, which attempt each node is at, and a thinned copy of its log."""
 
     nodes: dict[int, dict[str, NodeAccumulator]] = {}
     attempts: dict[str, int] = {}
+    copy: JobCopy = field(default_factory=JobCopy)
 
 
-class _StoredSums(Struct):
-    """All jobs, and how many bytes of their logs are in them."""
+class _StoredJob(Struct, array_like=True):
+    """A job as it is stored, and how many bytes of its log are in it."""
 
-    form: int
-    lengths: dict[int, int]
-    jobs: dict[int, _JobSums]
+    job: int
+    length: int
+    sums: _JobSums
 
 
 class RunningSums:
@@ -58,6 +63,7 @@ class RunningSums:
         self._changed: set[int] = set()
         self._rows: dict[int, tuple[Names, RowValues]] = {}
         self._nodes: dict[int, tuple[Names, NodeValues]] = {}
+        self._copies = ThinnedCopies()
         self._cpu_time: dict[str, tuple[float, float]] = {}  # of nodes: when it was seen first, and what it was then
 
     def attempt_of(self, job: int, node: str) -> int | None:
@@ -77,13 +83,24 @@ class RunningSums:
                 self._rows = {}
             # The tuple is kept, since its id is its name here: to hash it takes longer than the rest of this.
             entry = self._rows[id(names)] = names, RowValues(names)
-        self._accumulator(job, node).take(at, entry[1], packed, longest=self._longest)
-        self._changed.add(job)
-
-    def _accumulator(self, job: int, node: str) -> NodeAccumulator:
         sums = self._jobs.get(job)
         if sums is None:
             sums = self._jobs[job] = _JobSums()
+        self._accumulator(sums, node).take(at, entry[1], packed, longest=self._longest)
+        self._copies.take(sums.copy, node, round(at * 1000), names, packed)
+        self._changed.add(job)
+
+    def note_gap(self, job: int, gap: Gap) -> None:
+        """Remember for the curves of a job that samples are missing."""
+        self._copies.note_gap(self._jobs.setdefault(job, _JobSums()).copy, gap)
+
+    def curves(self, job: int, choose: Callable[[str], bool]) -> CopiedCurves | None:
+        """Return the curves of a job that are wanted, out of its thinned copy; None if that does not have them."""
+        sums = self._jobs.get(job)
+        return None if sums is None else self._copies.read(sums.copy, choose)
+
+    @staticmethod
+    def _accumulator(sums: _JobSums, node: str) -> NodeAccumulator:
         nodes = sums.nodes.setdefault(sums.attempts.setdefault(node, 0), {})
         accumulator = nodes.get(node)
         if accumulator is None:
@@ -105,7 +122,7 @@ class RunningSums:
         received, sent = sum_at(row, values.received), sum_at(row, values.sent)
         cores = values.cores or self._count_cores(node, at, sum_at(row, values.modes))
         for job in present:
-            accumulator = self._accumulator(job, node)
+            accumulator = self._accumulator(self._jobs[job], node)
             accumulator.node_cores = cores or accumulator.node_cores
             if received is not None and sent is not None:
                 accumulator.take_traffic(received, sent, alone=len(jobs) == 1)
@@ -123,7 +140,9 @@ class RunningSums:
 
     def forget(self, job: int) -> None:
         """Forget a job: its log is gone."""
-        self._jobs.pop(job, None)
+        sums = self._jobs.pop(job, None)
+        if sums is not None:
+            self._copies.forget(sums.copy)
         self._changed.discard(job)
 
     def measured(self, job: int) -> MeasuredJob | None:
@@ -140,15 +159,15 @@ class RunningSums:
 
     def store(self) -> None:
         """Write all of it to a file, so that the next process need not read whole logs. Raises `OSError`."""
-        lengths: dict[int, int] = {}
-        for job in self._jobs:
-            with contextlib.suppress(FileNotFoundError):
-                lengths[job] = os.stat(self._places.log(job)).st_size  # noqa: PTH116 - thousands at once
         path = self._path
         temporary = path.with_suffix(".new")
-        data = msgspec.msgpack.encode(_StoredSums(_FORM, lengths, self._jobs))
+        encoder = msgspec.msgpack.Encoder()
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
+            file.write(_record(encoder.encode(_FORM)))
+            for job, sums in self._jobs.items():  # one at a time: together they would take much memory
+                with contextlib.suppress(FileNotFoundError):
+                    length = os.stat(self._places.log(job)).st_size  # noqa: PTH116 - thousands at once
+                    file.write(_record(encoder.encode(_StoredJob(job, length, sums))))
         temporary.replace(path)
 
     def restore(self, jobs: Iterable[int]) -> dict[int, int]:
@@ -156,20 +175,22 @@ class RunningSums:
 
         All that was read counts as changed, since nobody knows what of it was handed over.
         """
-        stored = self._read_stored()
+        stored = {record.job: record for record in self._read_stored()}
         lengths: dict[int, int] = {}
         for job in jobs:
             path = self._places.log(job)
             try:
-                since = stored.lengths.get(job, 0)
+                record = stored.pop(job, None)
+                since = 0 if record is None else record.length
                 if since > path.stat().st_size:  # not the log of which it was stored
                     since = 0
-                if since:
-                    self._jobs[job] = stored.jobs[job]
+                if since and record is not None:
+                    self._jobs[job] = record.sums
+                    self._copies.count(record.sums.copy)
                 lengths[job] = self._replay(job, path, since)
             except OSError as error:
                 log.warning("a log cannot be read", extra={"file": str(path), "why": str(error)})
-                self._jobs.pop(job, None)
+                self.forget(job)
                 continue
             if self._jobs.get(job, _NOTHING).nodes:
                 self._changed.add(job)
@@ -177,8 +198,11 @@ class RunningSums:
 
     def _replay(self, job: int, path: Path, since: int) -> int:
         def take_note(note: LogNote) -> None:
-            if "attempt" in note.about:
-                self.begin_attempt(job, note.node, int(note.about["attempt"]))
+            about = note.about
+            if "attempt" in about:
+                self.begin_attempt(job, note.node, int(about["attempt"]))
+            if about.keys() >= {"since", "until"}:
+                self.note_gap(job, Gap(note.node, about["since"], about["until"], str(about.get("why", ""))))
 
         return replay_log(
             path, lambda at, node, names, packed: self.take(job, node, at / 1000, names, packed), take_note, since=since
@@ -188,14 +212,31 @@ class RunningSums:
     def _path(self) -> Path:
         return self._places.root / "summaries.state"
 
-    def _read_stored(self) -> _StoredSums:
+    def _read_stored(self) -> Iterator[_StoredJob]:
         """Read what was stored; nothing if it is not there, torn, or of another form."""
+        decoder = msgspec.msgpack.Decoder(_StoredJob)
         try:
-            stored = msgspec.msgpack.decode(self._path.read_bytes(), type=_StoredSums)
+            with self._path.open("rb") as file:
+                records = _records(file)
+                if msgspec.msgpack.decode(next(records, b"\xc0")) != _FORM:
+                    return
+                yield from map(decoder.decode, records)
         except (OSError, msgspec.MsgspecError):
-            return _StoredSums(_FORM, {}, {})
-        usable = stored.form == _FORM and stored.lengths.keys() <= stored.jobs.keys()
-        return stored if usable else _StoredSums(_FORM, {}, {})
+            return
+
+
+def _record(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH, "big") + data
+
+
+def _records(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the whole records of a file."""
+    while len(head := file.read(_LENGTH)) == _LENGTH:
+        size = int.from_bytes(head, "big")
+        data = file.read(size)
+        if len(data) < size:
+            return
+        yield data
 
 
 _NOTHING = _JobSums()
