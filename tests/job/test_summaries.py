@@ -19,9 +19,10 @@ from oarlock.model.summary import (
 )
 from oarlock.node.wire.messages import EXITED, FAILED, Report
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.job import jobs
-from oarlock.store.queries.usage import energy, summaries
+from oarlock.store.queries.job import jobs, scripts
+from oarlock.store.queries.usage import energy, software, summaries
 from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
+from oarlock.store.queries.usage.software import SoftwareQuestion, SoftwareSums
 from oarlock.store.queries.usage.summaries import Summary
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, run, step
@@ -189,3 +190,34 @@ def test_sums_of_days_are_those_of_the_summaries_whatever_comes_when(tx: Tx):
         expected = sum(getattr(usage, name) for days in of_jobs for usage in days.values())
         assert getattr(sums.usage, name) == pytest.approx(expected), name
     assert sums.usage.jobs == len(of_jobs)
+
+
+def test_what_a_job_ran_is_counted_once_when_it_is_over(tx: Tx):
+    job = _running(tx)
+    [started] = jobs.get_many(tx, [job])
+    scripts.keep_submitted(tx, [(started.array_id, "module load gcc/12\n./solver\n")], now=NOW)
+    measured = _measured(cpu_seconds=200.0, executable_cpu_seconds={"solver": 150.0, "python3": 50.0})
+    summarising.keep_measured(tx, {job: measured}, now=MIDNIGHT + 60)
+    assert _software(tx) == {}, "it still runs"
+    for state in (JobState.FINISHING, JobState.TERMINATED):
+        started = step(tx, started, state, at=MIDNIGHT + 60)
+    for _ in range(2):  # handed over twice
+        summarising.keep_measured(tx, {job: measured}, now=MIDNIGHT + 60)
+    [kept] = summaries.of_jobs(tx, [job])
+    held, used = kept.core_seconds, kept.cpu_seconds
+    assert _software(tx) == {
+        ("executable", "python3"): SoftwareSums(1, held / 4, used / 4),
+        ("executable", "solver"): SoftwareSums(1, held * 3 / 4, used * 3 / 4),
+        ("module", "gcc/12"): SoftwareSums(1, held, used),
+    }
+    better = _measured(cpu_seconds=200.0, executable_cpu_seconds={"solver": 200.0})
+    summarising.keep_measured(tx, {job: better}, now=MIDNIGHT + 90)
+    assert _software(tx) == {
+        ("executable", "solver"): SoftwareSums(1, held, used),
+        ("module", "gcc/12"): SoftwareSums(1, held, used),
+    }
+
+
+def _software(tx: Tx) -> dict[tuple[str, str], SoftwareSums]:
+    question = SoftwareQuestion(MIDNIGHT - DAY, MIDNIGHT + DAY)
+    return {(total.kind, total.name): total.sums for total in software.most_used(tx, question, most=10)}

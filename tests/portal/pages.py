@@ -18,8 +18,16 @@ PAGES = [
     "/users/nobody?days=30",
     "/projects/vision",
     "/energy",
+    "/software?days=30",
     "/scheduler",
     "/me",
 ]
 
-STAFF_PAGES = ["/waste", "/waste?days=30&order=energy", "/admin", "/admin?check=1", "/users/daemon"]
+STAFF_PAGES = [
+    "/software?kind=module",
+    "/waste",
+    "/waste?days=30&order=energy",
+    "/admin",
+    "/admin?check=1",
+    "/users/daemon",
+]

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.job import JobState
+from oarlock.model.software import EXECUTABLE, MODULE
 from oarlock.model.summary import DayUsage, NodeMeasured, SummaryDetail, write_detail
 from oarlock.settings.kinds import JobVisibility
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import properties, resources
-from oarlock.store.queries.usage import energy, summaries
+from oarlock.store.queries.job import scripts
+from oarlock.store.queries.usage import energy, software, summaries
 from oarlock.store.queries.usage.energy import BookedDay, MeteredDay
+from oarlock.store.queries.usage.software import SoftwareGroup, SoftwareSums
 from oarlock.store.queries.usage.summaries import DayGroup, Summary
 from tests.portal.browsing import signed_in
 from tests.store.cluster import add_job, run, step
@@ -26,9 +29,11 @@ PROJECT, OF_ANOTHER = "canary-project", "another-project"
 HOUR, DAY = 3600, 86_400
 NAME, SCRIPT, LINE, ENVIRONMENT = "canary-name", "canary-script", "canary-line", "canary-environment"
 FINDING = "cores were busy"
+SOFTWARE = {"canary-solver": {"/software", "/api/v1/software"}, "canary-module": {"/api/v1/software?kind=module"}}
 PATHS = [
     "/", "/jobs", "/jobs?show=all", "/jobs.csv?show=all", "/gantt", "/nodes/node-1", "/search?q=1", "/jobs/1",
-    "/jobs/1/plots.json", "/gantt/about/1", "/users/nobody", "/projects/canary-project", "/energy", "/waste", "/me",
+    "/jobs/1/plots.json", "/gantt/about/1", "/users/nobody", "/projects/canary-project", "/energy",
+    "/software", "/waste", "/me", "/api/v1/software", "/api/v1/software?kind=module",
     "/api/v1/jobs?ids=1&full=true", "/api/v1/jobs/1", "/api/v1/jobs/1/script", "/api/v1/jobs/1/findings",
     "/api/v1/jobs/1/report", "/api/v1/jobs/1/series", "/api/v1/jobs/1/usage", "/api/v1/jobs/efficiency?ids=1",
     f"/api/v1/gantt?since=0&until={NOW + 99}", "/api/v1/findings", "/api/v1/usage/days?by=project",
@@ -52,6 +57,12 @@ def _fill(tx: Tx) -> None:
     day = (NOW - 2 * HOUR) // DAY * DAY
     metered = MeteredDay("node-1", day, "rapl", 5000, 2000, 0, 10.0, 1)
     energy.book(tx, [BookedDay(metered, {1: 2000, 2: 1000}, {1: 10.0, 2: 10.0})])
+    for name, kind in (("canary-solver", EXECUTABLE), ("canary-module", MODULE)):
+        software.add_days(tx, {SoftwareGroup(day, "nobody", PROJECT, kind, name): SoftwareSums(1, HOUR, HOUR)})
+    software.add_days(
+        tx, {SoftwareGroup(day, "nobody", OF_ANOTHER, EXECUTABLE, OF_ANOTHER): SoftwareSums(1, HOUR, HOUR)}
+    )
+    scripts.keep_submitted(tx, [(1, f"#!/bin/sh\n{SCRIPT} --password canary-secret")], now=NOW)
     summaries.add_days(tx, {DayGroup(day, "nobody", name, "default"): held for name in (PROJECT, OF_ANOTHER)})
 
 
@@ -97,6 +108,9 @@ def test_each_role_sees_what_the_table_says_and_nothing_else(api: Running, role:
     private = {"/jobs/1", "/api/v1/jobs?ids=1&full=true", "/api/v1/jobs/1"} if role in {"owner", "admin"} else set()
     assert _with(pages, LINE) == private
     assert _with(pages, ENVIRONMENT) == private - {"/jobs/1"}
+    assert _with(pages, "canary-secret") == ({"/api/v1/jobs/1/script"} if role == "owner" else set())
+    for name, paths in SOFTWARE.items():
+        assert _with(pages, name) == (paths if role != "other" else set())
     assert _with(pages, FINDING) >= (FINDINGS if role != "other" else set())
     assert bool(_with(pages, "secret-name")) == (role in SEES_ALL)
     assert bool(_with(pages, OF_ANOTHER)) == (role in SEES_ALL)

@@ -60,6 +60,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "reports.period": (f"/reports/period?user={OWNER}", None, OWNERS),
     "reports.period_pdf": (f"/reports/period.pdf?user={OWNER}", None, OWNERS),
     "usage.profile": (f"/usage/profile?user={OWNER}", None, USERS),
+    "software.show": ("/software", None, USERS),
     "energy.factors": ("/energy/factors", None, USERS),
     "jobs.output": ("/jobs/1/output", None, OWNERS),
     "shares.add": ("/shares", {"job": 1}, OWNERS),

@@ -39,7 +39,7 @@ def gather(tx: Tx, ids: Collection[int], *, now: int, gpu_property: str = "", cl
     details = {job.id: parse_detail(stored[job.id].detail) for job in judged}
     judged = [_with_measured(job, details[job.id]) if job.label else job for job in judged]
     surroundings = _Surroundings(tx, judged, now=now)
-    scripts = judged_jobs.scripts_of(tx, {job.id: job.label for job in judged}, cluster=cluster)
+    scripts = judged_jobs.scripts_of(tx, [job.id for job in judged], cluster=cluster)
     return [
         JudgedFacts(
             job, facts_of(surroundings.context(job, stored[job.id].energy_joules), details[job.id]), scripts.get(job.id)

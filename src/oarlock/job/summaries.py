@@ -4,9 +4,12 @@ A job's part of every day is written into its summary in the transaction that ad
 adds the difference only: whatever is measured, reported or handed over again counts once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from oarlock.model.software import SoftwareUse, modules_of, used_software
 from oarlock.model.summary import (
     DayUsage,
     EnergyOfJob,
@@ -24,8 +27,10 @@ from oarlock.model.summary import (
 )
 from oarlock.node.wire.messages import Report
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.job import scripts
 from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
-from oarlock.store.queries.usage import energy, summaries
+from oarlock.store.queries.usage import energy, software, summaries
+from oarlock.store.queries.usage.software import SoftwareGroup, SoftwareSums
 from oarlock.store.queries.usage.summaries import DayGroup, SummarisedJob, Summary
 
 DAY = 86_400
@@ -60,33 +65,79 @@ def _reported(job: int, detail: SummaryDetail, before: Summary | None, now: int)
     return _row(job, detail, totals(detail), now=now, walltime=walltime, energy_joules=energy_joules, booked=0)
 
 
-def keep_measured(tx: Tx, measured: Mapping[int, MeasuredJob], *, now: int) -> None:
-    """Write what samples said of jobs into their summaries and the sums of days; numbers of no job are left out."""
-    _write(tx, list(measured), measured, now=now)
+def keep_measured(tx: Tx, measured: Mapping[int, MeasuredJob], *, now: int, cluster: str = "") -> None:
+    """Write what samples said of jobs into their summaries and the sums of days; numbers of no job are left out.
+
+    `cluster` is the name under which scripts of this server's own jobs may have been sent.
+    """
+    _write(tx, list(measured), measured, now=now, cluster=cluster)
 
 
-def book(tx: Tx, *, now: int, most: int = _AT_ONCE) -> int:
+def book(tx: Tx, *, now: int, most: int = _AT_ONCE, cluster: str = "") -> int:
     """Add what nodes reported of jobs to the sums of days, `most` jobs at once; return how many there were."""
     pending = summaries.not_booked(tx, most)
     if pending:
-        _write(tx, pending, {}, now=now)
+        _write(tx, pending, {}, now=now, cluster=cluster)
     return len(pending)
 
 
-def _write(tx: Tx, ids: Collection[int], measured: Mapping[int, MeasuredJob], *, now: int) -> None:
+def _write(tx: Tx, ids: Collection[int], measured: Mapping[int, MeasuredJob], *, now: int, cluster: str) -> None:
     stored = summaries.details_of(tx, ids)
     ledger = _read_ledger(tx, ids)
     rows: list[Summary] = []
     sums: dict[DayGroup, DayUsage] = {}
-    for job in summaries.summarised_jobs(tx, ids):
+    software_sums: dict[SoftwareGroup, SoftwareSums] = {}
+    summarised = summaries.summarised_jobs(tx, ids)
+    modules = _modules_loaded(tx, summarised, cluster)
+    for job in summarised:
         detail = parse_detail(stored[job.id]) if job.id in stored else SummaryDetail()
-        booked = detail.days
-        rows.append(_summarise(job, detail, measured.get(job.id), ledger.get(job.id, _NO_ENERGY), now=now))
+        booked, booked_software = detail.days, detail.software
+        row = _summarise(job, detail, measured.get(job.id), ledger.get(job.id, _NO_ENERGY), now=now)
+        if job.ended and job.stop:
+            detail.software = _software(detail, row, modules.get(job.id, ()))
+            row = row if detail.software == booked_software else replace(row, detail=write_detail(detail))
+        rows.append(row)
         for day, change in _changes(booked, detail.days):
             group = DayGroup(day, job.user, job.project, job.queue)
             _add(sums.setdefault(group, DayUsage()), change)
+        _add_software(software_sums, job, booked_software, detail.software)
     summaries.save(tx, rows)
     summaries.add_days(tx, sums)
+    software.add_days(tx, {group: change for group, change in software_sums.items() if any(change)})
+
+
+def _modules_loaded(tx: Tx, summarised: Sequence[SummarisedJob], cluster: str) -> dict[int, list[str]]:
+    """Return the modules that the scripts load of those of these jobs that are over."""
+    ended = [job.id for job in summarised if job.ended]
+    sent = scripts.of_jobs(tx, ended, cluster=cluster) if ended else {}
+    return {job: names for job, script in sent.items() if (names := modules_of(script))}
+
+
+def _software(detail: SummaryDetail, row: Summary, modules: Sequence[str]) -> list[SoftwareUse]:
+    """Return what a job ran: by the CPU time of its executables, or where that is not known by their threads."""
+    nodes = [node for by_node in detail.measured.values() for node in by_node.values()]
+    weights: Counter[str] = Counter()
+    for node in nodes:
+        weights.update(node.executable_cpu_seconds)
+    if not weights:
+        for node in nodes:
+            weights.update(node.threads_most)
+    held, used = row.core_seconds or 0.0, row.cpu_seconds or 0.0
+    return used_software(weights, modules, core_seconds=held, cpu_seconds=used) if held else []
+
+
+def _add_software(
+    sums: dict[SoftwareGroup, SoftwareSums], job: SummarisedJob, before: Sequence[SoftwareUse],
+    after: Sequence[SoftwareUse],
+) -> None:  # fmt: skip
+    """Add what is counted of a job now, and take away what was."""
+    if before == after:
+        return
+    for uses, sign in ((before, -1), (after, 1)):
+        for use in uses:
+            group = SoftwareGroup(_day(job.stop), job.user, job.project, use.kind, use.name)
+            jobs, held, cpu = sums.get(group, SoftwareSums(0, 0.0, 0.0))
+            sums[group] = SoftwareSums(jobs + sign, held + sign * use.core_seconds, cpu + sign * use.cpu_seconds)
 
 
 class _JobEnergy(NamedTuple):

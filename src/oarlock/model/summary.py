@@ -11,6 +11,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from oarlock.model.software import SoftwareUse
+
 Counters = Mapping[str, float]
 Found = TypeVar("Found")
 
@@ -73,6 +75,7 @@ class NodeMeasured(Struct, omit_defaults=True, kw_only=True):
     runnable_most_threads: float | None = None
     processes_most: float | None = None
     threads_most: dict[str, int] = {}
+    executable_cpu_seconds: dict[str, float] = {}
     open_files_mean: float | None = None
     open_files_most: float | None = None
     scratch_samples: int | None = None
@@ -113,13 +116,14 @@ class EnergyOfJob(Struct, omit_defaults=True, kw_only=True):
 
 
 class SummaryDetail(Struct, omit_defaults=True, kw_only=True):
-    """The JSON of `job_summaries.detail`. `days` is what `usage_days` has of this job."""
+    """The JSON of `job_summaries.detail`. `days` and `software` are what the sums by day have of this job."""
 
     attempts: dict[str, dict[str, dict[str, float]]] = {}
     measured: dict[str, dict[str, NodeMeasured]] = {}
     days: dict[int, DayUsage] = {}
     energy: EnergyOfJob | None = None
     nodes: dict[str, dict[str, float]] = {}
+    software: list[SoftwareUse] = []
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):

@@ -303,7 +303,7 @@ class ServerCore(JobSteps):
 
     async def book_usage(self) -> None:
         """Add what nodes reported of jobs to the sums of days, in slices so that others can write in between."""
-        while await self.write(partial(summaries.book, now=int(self.clock.now()))):
+        while await self.write(partial(summaries.book, now=int(self.clock.now()), cluster=self.config.cluster_name)):
             pass
 
     async def check(self) -> None:

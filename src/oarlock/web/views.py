@@ -1,5 +1,6 @@
 """Views of jobs and resources with OAR's field names, built here and nowhere else."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping
 
@@ -18,6 +19,17 @@ from oarlock.web.identity import Caller
 
 _PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
 """Events that name addresses and programs of `--notify`, which are hidden in jobs as well."""
+
+_HIDDEN = "●●●"
+_TELLING_WORD = r"[\w-]{0,40}(?:pass(?:word|wd|phrase)|secret|token|credential|api[_-]?key|access[_-]?key)[\w-]{0,40}"
+_SECRETS = (
+    re.compile(rf"(?i)((?<![\w-]){_TELLING_WORD}[\"']?\s*[=:]\s*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"),
+    re.compile(rf"(?i)((?<![\w-])--?{_TELLING_WORD}[ \t]+)(\"[^\"\n]*\"|'[^'\n]*'|\S+)"),
+    re.compile(r"(?i)(\bbearer\s+)([^\s\"']+)"),
+    re.compile(r"(://[^/\s:@]+:)([^@\s/]+)(?=@)"),
+    re.compile(r"((?<!\S)(?:-u|--user)[ =]\S+?:)([^\s\"']+)"),
+    re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(.*?)(?=-----END|\Z)", re.DOTALL),
+)
 
 MOST_LISTED = 100_000
 """How many jobs one answer may hold."""
@@ -250,3 +262,10 @@ def _job_view(
         notify=job.notify if own else None,
         events=happened,
     )
+
+
+def masked(text: str) -> str:
+    """Hide what looks like a password, a token or a key in a command line or a script."""
+    for pattern in _SECRETS:
+        text = pattern.sub(rf"\1{_HIDDEN}", text)
+    return text

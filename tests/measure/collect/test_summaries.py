@@ -301,3 +301,10 @@ def test_a_log_stays_until_the_summary_is_stored(tmp_path):
     for _ in range(3):
         assert collector.archive_ended(ended(ADA), lambda _: []) == []
     assert collector.archive_ended(ended(ADA), lambda jobs: jobs) == [ADA.job]
+
+
+def test_cpu_time_is_added_up_by_executable_over_a_restart_of_its_count():
+    solver, shell = 'process_cpu_seconds_total{exe="solver"}', 'process_cpu_seconds_total{exe="sh"}'
+    seen = [(10.0, {solver: 5.0, shell: 0.1}), (20.0, {solver: 25.0, shell: 0.1}), (30.0, {solver: 3.0, shell: NAN})]
+    assert accumulate(seen).measured().executable_cpu_seconds == {"solver": 25.0, "sh": 0.1}
+    assert accumulate([*seen, (40.0, {solver: 7.0})]).measured().executable_cpu_seconds == {"solver": 29.0, "sh": 0.1}

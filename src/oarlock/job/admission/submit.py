@@ -26,7 +26,7 @@ from oarlock.model.submission_errors import CountsChanged, JobKeyTaken, Resubmit
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import properties
-from oarlock.store.queries.job import files, job_keys, jobs, shapes
+from oarlock.store.queries.job import files, job_keys, jobs, scripts, shapes
 from oarlock.store.queries.job import new_jobs as stored_new_jobs
 from oarlock.store.queries.job.job_keys import JobKey
 from oarlock.store.queries.job.new_jobs import IncomingArray, NewJob
@@ -189,6 +189,8 @@ def _stored(
     }
     if keys:
         job_keys.add(tx, keys)
+    sent = {place: submissions[place].admitted.submission.script for place in stored}
+    scripts.keep_submitted(tx, ((stored[place].first.id, text) for place, text in sent.items() if text), now=now)
     noted = [(submission.request_id, stored[place]) for place, submission in enumerate(submissions) if place in stored]
     _remember(tx, noted, now)
     yield from stored.items()
@@ -253,6 +255,8 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
     stored = _summary(incoming.first, incoming.parameters[0], len(incoming.parameters))
     if submission.job_key is not None:
         job_keys.add(tx, {stored.ids: submission.job_key})
+    if script := submission.admitted.submission.script:
+        scripts.keep_submitted(tx, [(stored.first.id, script)], now=now)
     _remember(tx, [(submission.request_id, stored)], now)
     return stored
 
@@ -322,6 +326,7 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
         queue=original.queue,
         kind=original.kind,
         command=original.command,
+        script=scripts.submitted(tx, original.array_id),
         name=original.name,
         project=original.project,
         types=original.types,

@@ -15,7 +15,7 @@ from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
 from oarlock.store.queries.cluster import properties
-from oarlock.store.queries.job import job_keys, jobs, new_jobs, shapes
+from oarlock.store.queries.job import job_keys, jobs, new_jobs, scripts, shapes
 from oarlock.store.queries.job.attempts import Attempt
 
 _OUTCOME_TEXT = {
@@ -235,6 +235,7 @@ def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
     [copy] = new_jobs.add(unit.tx, [new_jobs.NewJob(_fresh(job, unit.now), request, after)])
     jobs.wait_for_copy(unit.tx, job.id, copy.id)
     job_keys.copy(unit.tx, job.id, copy.id)
+    scripts.copy_submitted(unit.tx, job.array_id, copy.id, now=unit.now)
     unit.event(EventType.RESUBMIT_JOB_AUTOMATICALLY, f"job {copy.id} is a copy of job {job.id}", job.id)
     return copy.id
 

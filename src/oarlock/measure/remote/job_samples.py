@@ -43,8 +43,8 @@ _METRICS = (
     "cpu_seconds_total", "cpus", "memory_anonymous_bytes", "memory_shared_bytes", "memory_cache_bytes",
     "memory_limit_bytes", "memory_peak_bytes", "memory_limit_hits_total", "memory_oom_kills_total", "processes",
     "threads", "open_files", "uses_scratch", "read_bytes_total", "written_bytes_total", "read_calls_total",
-    "write_calls_total", "process_threads", "gpu_utilization_ratio", "gpu_memory_used_bytes",
-    "gpu_memory_total_bytes",
+    "write_calls_total", "process_threads", "process_cpu_seconds_total", "gpu_utilization_ratio",
+    "gpu_memory_used_bytes", "gpu_memory_total_bytes",
 )  # fmt: skip
 """What summaries are made of."""
 

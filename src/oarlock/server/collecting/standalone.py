@@ -60,7 +60,8 @@ class CollectCore(DatabaseAccess):
         while True:
             await asyncio.sleep(BOOK_SECONDS)
             with contextlib.suppress(OarlockError):  # the database accepts nothing now: at the next turn
-                while await self.write(partial(summaries.book, now=int(self.clock.now()))):
+                cluster = self.config.cluster_name
+                while await self.write(partial(summaries.book, now=int(self.clock.now()), cluster=cluster)):
                     pass
 
     async def close(self) -> None:

@@ -93,8 +93,8 @@ class EngineMeasurements:
                     measured |= {job.id: answer for job, answer in zip(jobs, answers, strict=True)}
         finally:  # what was answered before the engine went away is kept
             if measured:
-                now = self._core.now
-                await self._core.write(lambda tx: summaries.keep_measured(tx, measured, now=now))
+                now, cluster = self._core.now, self._core.config.cluster_name
+                await self._core.write(lambda tx: summaries.keep_measured(tx, measured, now=now, cluster=cluster))
         return len(measured)
 
     async def run(self, period: float) -> None:

@@ -112,6 +112,7 @@ _SECRET_TABLES = frozenset(
         "notices",
         "request_ids",
         "saved_views",
+        "software_days",
         "tokens",
     }
 )

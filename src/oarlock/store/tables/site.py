@@ -279,6 +279,20 @@ usage_days = Table(
 )
 """What jobs held and used on a day. A job counts once, on the day on which it began."""
 
+software_days = Table(
+    "software_days",
+    metadata,
+    key("day"),
+    text_key("user_name"),
+    text_key("project"),
+    text_key("kind"),
+    text_key("name"),
+    number("jobs"),
+    _sum("core_seconds"),
+    _sum("cpu_seconds"),
+)
+"""What software jobs ran that ended on a day: executables, and modules that their scripts load."""
+
 energy_days = Table(
     "energy_days",
     metadata,

@@ -1,6 +1,5 @@
 """The page of a job: state and progress, why it waits or what was found, what it asked for and used, curves."""
 
-import re
 from typing import Any
 
 import msgspec
@@ -12,16 +11,16 @@ from oarlock.web.pages.parts.formats import rough, size
 from oarlock.web.pages.parts.plots import OF_JOBS, ask_series, plots_of
 from oarlock.web.pages.parts.registry import page
 from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
+from oarlock.web.verbs.measurements.agents import ScriptResponse
 from oarlock.web.verbs.measurements.reports import JobReportView
 from oarlock.web.verbs.measurements.usage import UsageView
-from oarlock.web.views import JobView
+from oarlock.web.views import JobView, masked
 
 _POINTS = 240
 _BEFORE = 4
 _RECENT = 5000  # among so many jobs of the user
 _MEMBERS = 50
 _LOOKED_AT, _NEIGHBOURS = 4, 12  # nodes, and jobs on them
-_SECRET = re.compile(r"(?i)\b((?:[\w-]*(?:password|passwd|secret|token|api[_-]?key))\s*[= ]\s*)(\S+)")
 
 
 @page("/jobs/{id}")
@@ -94,9 +93,11 @@ async def _values(view: View) -> dict[str, Any]:
         "comparison": compare_address([str(number) for number in (shown.id, *(run.id for run, _ in before[:3]))]),
         "members": await _members(view, shown),
         "factors": await view.ask("energy.factors"),
+        "dependents": await _dependents(view, shown),
+        "script": await _script(view, shown),
         "neighbours": await _neighbours(view, shown),
-        "line": _masked(shown.initial_request or shown.command),
-        "command": _masked(shown.command),
+        "line": _hidden(shown.initial_request or shown.command),
+        "command": _hidden(shown.command),
         "asked": shown.wanted_resources.replace('"', "").replace("-l ", ""),
         "has_curves": shown.start > 0,
         "shows_output": shown.command is not None and shown.start > 0 and view.may_change and _owns(view, shown),
@@ -170,6 +171,21 @@ async def _members(view: View, shown: JobView) -> list[Any]:
     return list(listed.jobs) if len(listed.jobs) > 1 else []
 
 
+async def _dependents(view: View, shown: JobView) -> list[Any]:
+    """Return the jobs that wait for this one, or waited for it, as far as the caller sees them."""
+    listed = await view.ask("jobs.list", requires=shown.id, order="-id", limit=_MEMBERS)
+    return list(listed.jobs)
+
+
+async def _script(view: View, shown: JobView) -> str | None:
+    """Return the script that was sent with the job, without what looks like a secret; None without one."""
+    if shown.command is None:
+        return None
+    answer: ScriptResponse | None = await view.ask_if_allowed("jobs.script", id=shown.id)
+    text = "" if answer is None else masked(answer.script)
+    return text if text and text != masked(shown.command) else None
+
+
 async def _neighbours(view: View, shown: JobView) -> list[Any]:
     """Return the other jobs that are on the nodes of a job now."""
     if not shown.start or shown.state in FINAL:
@@ -221,6 +237,5 @@ def _may_act(view: View, shown: JobView) -> dict[str, bool]:
     }
 
 
-def _masked(text: str | None) -> str | None:
-    """Hide what looks like a password or a token in a command line."""
-    return None if text is None else _SECRET.sub(r"\1●●●", text)
+def _hidden(text: str | None) -> str | None:
+    return None if text is None else masked(text)

@@ -140,7 +140,7 @@ class Portal:
     def _find(self, request: Request) -> tuple[Page, dict[str, str]]:
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.find(method, request.url.path)
-        if route is None:
+        if route is None or not route[0].source(self._dispatcher.core.config):
             raise UnknownPage(f"There is no page {request.url.path[:200]}.", hint="The words above lead on.")
         return route
 
@@ -187,7 +187,7 @@ class Portal:
         """Fill a template in a thread, on the budget of whoever looks."""
         core, caller = self._dispatcher.core, getattr(request.state, "caller", None)
         around = Surroundings(
-            cluster=core.config.cluster_name,
+            config=core.config,
             path=request.url.path,
             now=int(core.clock.now()),
             caller=caller,

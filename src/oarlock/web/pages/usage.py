@@ -11,6 +11,7 @@ from oarlock.web.pages.parts.view import Answer, Redirect, View
 from oarlock.web.verbs.measurements.advice import SentAdviceResponse, WasteFindingsResponse
 from oarlock.web.verbs.measurements.findings import FindingsResponse
 from oarlock.web.verbs.measurements.profiles import ProfileResponse
+from oarlock.web.verbs.measurements.software import SoftwareResponse, SoftwareView
 from oarlock.web.verbs.measurements.usage import UsageDaysResponse
 
 _HOUR, _DAY = 3600, 86_400
@@ -125,6 +126,32 @@ async def act_on_waste(view: View) -> Answer:
         return Redirect("/waste#aside")
     sent: SentAdviceResponse = await view.change("advice.send", rule=rule, user=user)
     return Redirect(f"/waste?{urlencode({'done': f'{sent.address}, {formats.exact(sent.due)}'})}")
+
+
+@page("/software", nav="Software", place=75, source=lambda config: bool(config.sample_period or config.prometheus_url))
+async def software(view: View) -> Answer:
+    """Show which executables and modules jobs ran."""
+    period = _period(view)
+    kind = "module" if view.query.get("kind") == "module" else "executable"
+    chosen = {name: view.query[name] for name in ("user", "project") if view.query.get(name)}
+    shown: SoftwareResponse = await view.ask(
+        "software.show", since=max(view.now - period * _DAY, 0), kind=kind, **chosen
+    )  # fmt: skip
+    return view.page(
+        "software.html", shown=shown, kind=kind, period=period, chosen=chosen, whose=", ".join(chosen.values()),
+        rows=[(row, _trend(row, shown, period)) for row in shown.software],
+        whole=sum(row.core_seconds for row in shown.software) if kind == "executable"
+        else max((row.core_seconds for row in shown.software), default=0.0),
+    )  # fmt: skip
+
+
+def _trend(row: SoftwareView, shown: SoftwareResponse, period: int) -> list[float]:
+    """Return the core-seconds of each day, or of each week of a long time."""
+    step = _DAY if period <= _MOST_WEEKS else 7 * _DAY
+    sums = [0.0] * -(-(shown.until - shown.since) // step)
+    for day in row.days:
+        sums[(day.day - shown.since) // step] += day.core_seconds
+    return sums
 
 
 def _is_of_project(rule: str, name: str) -> bool:

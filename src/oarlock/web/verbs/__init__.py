@@ -14,6 +14,7 @@ from oarlock.web.verbs.measurements import (
     profiles,
     reports,
     samples,
+    software,
     usage,
     waste,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "scheduler",
     "shares",
     "site",
+    "software",
     "sources",
     "submit",
     "tokens",

@@ -9,6 +9,7 @@ fed with the rest says the same.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -21,6 +22,8 @@ _WINDOW, _MARK = 600.0, 60.0  # the ten minutes, and how finely they are moved
 _IDLE = 0.01  # below this part a core or a GPU is idle
 _NEAR = 0.95  # of the limit
 _MOST_EXECUTABLES, _KEPT_EXECUTABLES = 64, 8
+
+Amount = TypeVar("Amount", int, float)
 
 Mark = tuple[float, float, float]
 """An instant, and two sums at that instant."""
@@ -178,6 +181,7 @@ class NodeAccumulator(Struct):
     runnable: GaugeSum = field(default_factory=GaugeSum)
     processes: GaugeSum = field(default_factory=GaugeSum)
     threads: dict[str, int] = {}
+    executable_cpu: dict[str, CounterSum] = {}
     open_files: GaugeSum = field(default_factory=GaugeSum)
     scratch: int | None = None
     read: CounterSum = field(default_factory=CounterSum)
@@ -277,6 +281,16 @@ class NodeAccumulator(Struct):
                 self.threads[exe] = int(count)
         if len(self.threads) > _MOST_EXECUTABLES:
             self.threads = dict(_largest(self.threads, _MOST_EXECUTABLES))
+        for exe, place in values.executable_cpu:
+            used = number_at(row, place)
+            if used is None:
+                continue
+            counted = self.executable_cpu.get(exe)
+            if counted is None:
+                if len(self.executable_cpu) >= _MOST_EXECUTABLES:
+                    continue
+                counted = self.executable_cpu[exe] = CounterSum()
+            counted.take(used)
 
     def take_traffic(self, received: float, sent: float, *, alone: bool) -> None:
         """Take the counters of the node's interfaces; what they grow by is the job's while it is alone on the node."""
@@ -318,6 +332,7 @@ class NodeAccumulator(Struct):
             runnable_most_threads=self.runnable.most,
             processes_most=self.processes.most,
             threads_most=dict(_largest(self.threads, _KEPT_EXECUTABLES)),
+            executable_cpu_seconds=dict(_largest(self._executable_seconds(), _KEPT_EXECUTABLES)),
             open_files_mean=_optional(self.open_files.mean),
             open_files_most=self.open_files.most,
             scratch_samples=self.scratch,
@@ -329,6 +344,9 @@ class NodeAccumulator(Struct):
             network_sent_bytes=self.sent,
             gpus={uuid: gpu.measured() for uuid, gpu in self.gpus.items()},
         )
+
+    def _executable_seconds(self) -> dict[str, float]:
+        return {exe: seconds for exe, count in self.executable_cpu.items() if (seconds := _short(count.total or 0.0))}
 
     def _cores(self) -> tuple[float | None, float | None, float | None]:
         """Return the CPU time of the least busy core, of all on average, and of the busiest, if cores are counted.
@@ -348,8 +366,8 @@ def _traffic(processes: CounterSum, devices: CounterSum) -> float | None:
     return devices.total or None
 
 
-def _largest(threads: dict[str, int], count: int) -> Iterable[tuple[str, int]]:
-    return sorted(threads.items(), key=lambda item: (-item[1], item[0]))[:count]
+def _largest(amounts: dict[str, Amount], count: int) -> Iterable[tuple[str, Amount]]:
+    return sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
 def _short(value: float) -> float:

@@ -23,9 +23,9 @@ class GpuPlaces(NamedTuple):
 class RowValues:
     """The places of a table's values. A place of -1 means that the table does not have the value."""
 
-    __slots__ = ("anonymous", "block_read", "block_written", "cache", "calls", "cores", "cpu", "cpus", "executables",
-                 "gpus", "limit", "limit_hits", "oom_kills", "open_files", "peak", "processes", "read", "runnable",
-                 "scratch", "shared", "unpack", "written")  # fmt: skip
+    __slots__ = ("anonymous", "block_read", "block_written", "cache", "calls", "cores", "cpu", "cpus", "executable_cpu",
+                 "executables", "gpus", "limit", "limit_hits", "oom_kills", "open_files", "peak", "processes", "read",
+                 "runnable", "scratch", "shared", "unpack", "written")  # fmt: skip
 
     def __init__(self, names: Names) -> None:
         self.unpack = struct.Struct(f"<{len(names)}d").unpack
@@ -47,8 +47,13 @@ class RowValues:
         self.read, self.written = of("read_bytes_total"), of("written_bytes_total")
         self.block_read, self.block_written = all_of("block_read_bytes_total"), all_of("block_written_bytes_total")
         self.calls = [place for place in (of("read_calls_total"), of("write_calls_total")) if place >= 0]
-        self.executables = [(labels_of(names[place])[1].get("exe", ""), place) for place in all_of("process_threads")]
+        self.executables = _by_executable(names, all_of("process_threads"))
+        self.executable_cpu = _by_executable(names, all_of("process_cpu_seconds_total"))
         self.gpus = _gpus(names, all_of)
+
+
+def _by_executable(names: Names, places: Sequence[int]) -> list[tuple[str, int]]:
+    return [(labels_of(names[place])[1].get("exe", ""), place) for place in places]
 
 
 _BUSY, _MEMORY, _MEMORY_TOTAL = "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_memory_total_bytes"

@@ -1,4 +1,4 @@
-"""Jobs of other resource managers, as agents tell of them, and their scripts."""
+"""Jobs of other resource managers, as agents tell of them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, insert, select, update
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries.job.job_pages import JobSight
-from oarlock.store.tables import agent_jobs, job_scripts
+from oarlock.store.tables import agent_jobs
 
 FIRST_NUMBER = 10**12
 """Numbers from here on are those of jobs of other resource managers: jobs of our own never get there."""
@@ -149,23 +149,6 @@ def listed(
     return [_job(row) for row in tx.execute(query)]
 
 
-def store_script(tx: Tx, cluster: str, job: int, script: str, *, now: int, replace: bool = False) -> bool:
-    """Store the script of a job; one that is there already stays, unless `replace`. Return whether it was stored."""
-    key = {"of_cluster": cluster, "of_job": job}
-    if tx.execute(_SCRIPT, key).first() is None:
-        tx.execute(insert(job_scripts), {"cluster": cluster, "job": job, "script": script, "date": now})
-        return True
-    if replace:
-        tx.execute(_REPLACE_SCRIPT, {**key, "script": script, "date": now})
-    return replace
-
-
-def script_of(tx: Tx, cluster: str, job: int) -> str | None:
-    """Return the script of a job, if it was sent."""
-    row = tx.execute(_SCRIPT, {"of_cluster": cluster, "of_job": job}).first()
-    return None if row is None else str(row.script)
-
-
 def _job(row: Any) -> AgentJob:
     return AgentJob(
         row.number, row.cluster, row.job, row.manager, row.user_name, row.uid, row.account, row.name,
@@ -187,6 +170,3 @@ _NEWEST = (
 _NOT_OVER = select(agent_jobs).where(agent_jobs.c.ended == 0).order_by(agent_jobs.c.number)
 _SEEN = update(agent_jobs).where(agent_jobs.c.number == bindparam("of")).values(last_seen=bindparam("at"))
 _ENDED = update(agent_jobs).where(agent_jobs.c.number == bindparam("of")).values(ended=bindparam("at"))
-_THIS_SCRIPT = (job_scripts.c.cluster == bindparam("of_cluster"), job_scripts.c.job == bindparam("of_job"))
-_SCRIPT = select(job_scripts.c.script).where(*_THIS_SCRIPT)
-_REPLACE_SCRIPT = update(job_scripts).where(*_THIS_SCRIPT).values(script=bindparam("script"), date=bindparam("date"))

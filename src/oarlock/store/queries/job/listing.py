@@ -19,6 +19,7 @@ from oarlock.store.tables import (
     assigned_resources,
     gantt_jobs_predictions_visu,
     gantt_jobs_resources_visu,
+    job_dependencies,
     job_types,
     jobs,
     moldable_job_descriptions,
@@ -50,7 +51,10 @@ class JobRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Selects jobs; all conditions that are set must hold. [since, until) overlaps the life of the job."""
+    """Selects jobs; all conditions that are set must hold. [since, until) overlaps the life of the job.
+
+    `requires`: those that wait, or waited, for the job of that number.
+    """
 
     ids: Collection[int] | None = None
     array_id: int | None = None
@@ -62,6 +66,7 @@ class JobFilter:
     queue: str | None = None
     name: str | None = None
     node: str | None = None
+    requires: int | None = None
     recent: int | None = None
     sight: JobSight | None = None
 
@@ -196,6 +201,9 @@ def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[s
         bound = bind_ids(tx, which.ids)
     if which.array_id is not None:
         holds.append(jobs.c.array_id == which.array_id)
+    if which.requires is not None:
+        dependent = select(job_dependencies.c.job_id).where(job_dependencies.c.job_id_required == which.requires)
+        holds.append(jobs.c.job_id.in_(dependent))
     if which.user is not None:
         holds.append(jobs.c.job_user == which.user)
     if which.states is not None:

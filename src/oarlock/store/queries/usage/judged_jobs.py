@@ -1,7 +1,7 @@
 """What findings and reports need to know of jobs beside their measurements: what they held, when, and what happened."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import properties
 from oarlock.store.queries.job import agent_jobs as foreign_jobs
+from oarlock.store.queries.job import scripts
 from oarlock.store.queries.job.agent_jobs import AgentJob
 from oarlock.store.queries.job.job_pages import JobSight
 from oarlock.store.tables import (
@@ -22,7 +23,6 @@ from oarlock.store.tables import (
     assigned_resources,
     event_log_hostnames,
     event_logs,
-    job_scripts,
     job_summaries,
     job_types,
     jobs,
@@ -162,22 +162,11 @@ def types_of(tx: Tx, ids: Collection[int]) -> dict[int, list[str]]:
     return types
 
 
-def scripts_of(tx: Tx, labels: Mapping[int, str], *, cluster: str) -> dict[int, str]:
-    """Return what jobs execute: the script that was sent, else the command. `labels` are those of `JudgedJob`."""
-    own = [number for number, label in labels.items() if not label]
+def scripts_of(tx: Tx, ids: Collection[int], *, cluster: str) -> dict[int, str]:
+    """Return what jobs execute: the script that was sent, else the command. `cluster` is the name of our own."""
     commands = select(jobs.c.job_id, jobs.c.command).where(id_in(tx.dialect.name, jobs.c.job_id))
-    scripts = {number: command for number, command in tx.execute(commands, bind_ids(tx, own)) if command}
-    numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)  # by cluster: its number of a job → ours
-    for number, label in labels.items():
-        job, _, name = label.partition("@") if label else (str(number), "", cluster)
-        if job.isdigit():
-            numbers[name][int(job)] = number
-    for name, theirs in numbers.items():
-        query = select(job_scripts.c.job, job_scripts.c.script).where(
-            job_scripts.c.cluster == name, id_in(tx.dialect.name, job_scripts.c.job)
-        )
-        scripts |= {theirs[job]: script for job, script in tx.execute(query, bind_ids(tx, list(theirs)))}
-    return scripts
+    executed = {number: command for number, command in tx.execute(commands, bind_ids(tx, ids)) if command}
+    return executed | scripts.of_jobs(tx, ids, cluster=cluster)
 
 
 def memory_of_nodes(tx: Tx, nodes: Collection[str], name: str = "memnode") -> dict[str, int]:

@@ -29,6 +29,7 @@ from oarlock.store.tables import (
     job_dependencies,
     job_resource_descriptions,
     job_resource_groups,
+    job_scripts,
     job_state_logs,
     job_summaries,
     job_types,
@@ -106,6 +107,7 @@ def _parts(engine: str) -> list[tuple[Table, ColumnElement[bool]]]:
     return [
         (array_texts, array_texts.c.array_id.in_(texts)),
         (jobs, id_in(engine, jobs.c.job_id)),
+        (job_scripts, and_(job_scripts.c.cluster == literal_column("''"), id_in(engine, job_scripts.c.job))),
         (frag_jobs, id_in(engine, frag_jobs.c.frag_id_job)),
         *((table, id_in(engine, table.c.job_id)) for table in own),
         (moldable_job_descriptions, id_in(engine, moldable.moldable_job_id)),

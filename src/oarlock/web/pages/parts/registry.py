@@ -3,9 +3,14 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from oarlock.config import Config
 from oarlock.web.pages.parts.view import Answer, View
 
 Handle = Callable[[View], Awaitable[Answer]]
+
+
+def _always(_config: Config) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Page:
     that it asks.
 
     `admin`: to administrators only.
+
+    `source`: whether the settings name what the page shows; where they do not, there is no such page.
 
     `signs_in`: its form comes before there is a session, so it cannot have the session's token.
     """
@@ -28,6 +35,7 @@ class Page:
     signs_in: bool = False
     staff: bool = False
     admin: bool = False
+    source: Callable[[Config], bool] = _always
 
 
 PAGES: list[Page] = []
@@ -35,29 +43,28 @@ PAGES: list[Page] = []
 
 
 def page(
-    path: str, *, nav: str = "", place: int = 0, staff: bool = False, admin: bool = False
-) -> Callable[[Handle], Handle]:
-    """Register a function as a page."""
-    return _register("GET", path, nav=nav, place=place, staff=staff, admin=admin)
-
-
-def action(path: str, *, signs_in: bool = False) -> Callable[[Handle], Handle]:
-    """Register a function as what a form does; the form's token was checked before it is called."""
-    return _register("POST", path, signs_in=signs_in)
-
-
-def _register(
-    method: str,
     path: str,
     *,
     nav: str = "",
     place: int = 0,
-    signs_in: bool = False,
     staff: bool = False,
     admin: bool = False,
+    source: Callable[[Config], bool] = _always,
 ) -> Callable[[Handle], Handle]:
+    """Register a function as a page."""
+
     def register(handle: Handle) -> Handle:
-        PAGES.append(Page(method, path, handle, nav, place, signs_in, staff, admin))
+        PAGES.append(Page("GET", path, handle, nav, place, staff=staff, admin=admin, source=source))
+        return handle
+
+    return register
+
+
+def action(path: str, *, signs_in: bool = False) -> Callable[[Handle], Handle]:
+    """Register a function as what a form does; the form's token was checked before it is called."""
+
+    def register(handle: Handle) -> Handle:
+        PAGES.append(Page("POST", path, handle, signs_in=signs_in))
         return handle
 
     return register

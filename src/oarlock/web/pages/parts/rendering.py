@@ -11,6 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 import oarlock
+from oarlock.config import Config
 from oarlock.insight.drawing import columns, gantt, marks, squares, time_plot
 from oarlock.web import sign_in
 from oarlock.web.identity import Caller
@@ -26,13 +27,18 @@ TEMPLATES = Path(__file__).parents[2] / "templates"
 class Surroundings:
     """What stands around every page: whose it is, in which language, at which address and instant."""
 
-    cluster: str
+    config: Config
     path: str
     now: int
     caller: Caller | None
     secret: str | None
     language: str
     notices: Sequence[NoticeView] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self.config.cluster_name
 
     @property
     def user(self) -> str:
@@ -71,6 +77,7 @@ class Renderer:
             "languages": messages.LANGUAGES,
             "meter": _drawn(marks.meter),
             "bar": _drawn(marks.efficiency_bar),
+            "spark": _drawn(marks.sparkline),
             "patterns": _drawn(squares.patterns),
             "node_squares": _drawn(squares.node_squares),
             "square": _drawn(squares.square),
@@ -88,7 +95,7 @@ class Renderer:
         frame = {
             "around": around,
             "t": translate,
-            "nav": _navigation(around.caller),
+            "nav": _navigation(around.caller, around.config),
             "clock": lambda instant: formats.clock(instant, around.now),
             "form_fields": lambda: _form_fields(around.secret),
             "link": _link,
@@ -106,10 +113,14 @@ def _soft(text: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[,/])", text))
 
 
-def _navigation(caller: Caller | None) -> list[tuple[str, str]]:
+def _navigation(caller: Caller | None, config: Config) -> list[tuple[str, str]]:
     """Return the addresses and words of the navigation, in their order."""
     is_staff, is_admin = caller is not None and caller.staff, caller is not None and caller.admin
-    pages = [page for page in PAGES if page.nav and (is_staff or not page.staff) and (is_admin or not page.admin)]
+    pages = [
+        page
+        for page in PAGES
+        if page.nav and page.source(config) and (is_staff or not page.staff) and (is_admin or not page.admin)
+    ]
     return [(page.path, page.nav) for page in sorted(pages, key=lambda page: page.place)]
 
 

@@ -42,6 +42,7 @@ class JobsRequest(VerbRequest):
 
     `recent`: only among the last so many of the user, or of all. `limit`: so many at most, in an `order`, backwards
     with a `-` before it. `after`: only those that follow the job of that number, as the `next` of the page before says.
+    `requires`: only those that wait, or waited, for that job (`-a`).
     """
 
     ids: list[Id] | None = None
@@ -55,6 +56,7 @@ class JobsRequest(VerbRequest):
     queue: Word | None = None
     name: Word | None = None
     node: Word | None = None
+    requires: Id | None = None
     recent: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     full: bool = False
     after: Id | None = None
@@ -127,7 +129,7 @@ async def _which(context: RequestContext, request: JobsRequest) -> JobFilter:
     if request.where is not None:
         matching = await fulfilling(context, request.where)
         ids = matching if ids is None else set(ids) & set(matching)
-    history = any(value is not None for value in (ids, request.array, request.since, request.until))
+    history = any(value is not None for value in (ids, request.array, request.since, request.until, request.requires))
     states = request.states if request.states is not None or history else LIVE
     return JobFilter(
         ids=ids,
@@ -140,6 +142,7 @@ async def _which(context: RequestContext, request: JobsRequest) -> JobFilter:
         queue=request.queue,
         name=request.name,
         node=request.node,
+        requires=request.requires,
         recent=request.recent,
         sight=context.sight,
     )

@@ -9,7 +9,7 @@ from oarlock.measure.posting import envelope
 from oarlock.measure.posting.receive import TakenSamples
 from oarlock.model.errors import BadRequest, Forbidden, NotFound, Stopping, UnknownJob
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.job import agent_jobs, jobs
+from oarlock.store.queries.job import agent_jobs, jobs, scripts
 from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER, AgentJob
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, VerbRequest, Word
@@ -17,6 +17,7 @@ from oarlock.web.identity import TokenScope
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import VERBS, verb
 from oarlock.web.verbs.job.job_actions import check_owner
+from oarlock.web.views import masked
 
 _INFLATE_HERE = 16 << 10  # bytes of a body that is inflated without another thread
 _MOST_LISTED = 10_000
@@ -236,9 +237,7 @@ async def _store(context: RequestContext, job: int, script: str, *, replace: boo
         raise BadRequest("The script holds a NUL character.", hint="Leave it out: nothing can store it.")
     _refuse_when_stopping(context)
     cluster, now = _cluster(context, _scope(context).cluster), context.now
-    return await context.core.write(
-        lambda tx: agent_jobs.store_script(tx, cluster, job, script, now=now, replace=replace)
-    )
+    return await context.core.write(lambda tx: scripts.store(tx, cluster, job, script, now=now, replace=replace))
 
 
 class ScriptRequest(VerbRequest):
@@ -258,18 +257,26 @@ class ScriptResponse(Struct, frozen=True):
 @verb(
     "jobs.script", "GET /jobs/{id}/script",
     role=RequiredRole.HELPERS, request=ScriptRequest, response=ScriptResponse,
-    summary="Show the script that a job of another resource manager ran; of a job of ours, its command.",
+    summary="Show the script that a job ran, as far as it was sent (`oarsub -S`); else, of a job of ours, its command.",
 )  # fmt: skip
 async def show_script(context: RequestContext, request: ScriptRequest) -> ScriptResponse:
     """Return it to its owner, support and administrators; one whose owner no agent has told, to staff alone."""
     return ScriptResponse(request.id, await context.read(lambda tx: _script(context, tx, request)))
 
 
+def _of_own(context: RequestContext, tx: Tx, number: int) -> str:
+    """Return the script of a job of ours; what looks like a secret in it is hidden from all but its owner."""
+    job = jobs.get(tx, number)
+    sent = scripts.of_jobs(tx, [number], cluster=context.core.config.cluster_name)
+    text = sent.get(number) or job.command or ""
+    return text if job.user == context.user.name else masked(text)
+
+
 def _script(context: RequestContext, tx: Tx, request: ScriptRequest) -> str:
     name = "jobs.script"
     if request.cluster is None and request.id < FIRST_NUMBER and jobs.existing(tx, [request.id]):
         check_owner(context, tx, request.id, name)
-        return jobs.get(tx, request.id).command or ""
+        return _of_own(context, tx, request.id)
     job = _find(context, tx, request.id, request.cluster)
     if job is not None:
         check_agent_job(context, job, name)
@@ -277,10 +284,10 @@ def _script(context: RequestContext, tx: Tx, request: ScriptRequest) -> str:
         raise refusal
     number = job.job if job is not None else str(request.id)
     cluster = job.cluster if job is not None else _cluster(context, request.cluster)
-    script = agent_jobs.script_of(tx, cluster, int(number)) if number.isdecimal() else None
+    script = scripts.find(tx, cluster, int(number)) if number.isdecimal() else None
     if script is None:
         raise NotFound(
             f"There is no script of job {number} of the cluster {cluster}.",
             hint="`oarlock sources slurm-scripts` sends those of a Slurm server.",
         )
-    return script
+    return script if job is not None and job.user == context.user.name else masked(script)
