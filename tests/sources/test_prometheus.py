@@ -14,6 +14,7 @@ from oarlock.server.sources.portal import PortalMails
 from oarlock.settings.kinds import JobVisibility
 from oarlock.web.pages.admin import admin
 from oarlock.web.pages.scheduler import scheduler
+from oarlock.web.pages.usage import energy
 from tests.measure.real import free_port
 from tests.server.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
@@ -66,6 +67,10 @@ def prometheus(tmp_path_factory):
     for node, state in (("n1", "mixed"), ("n2", "mixed"), ("n3", "drained")):
         said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 1, node=node, state=state, cluster="peer")
         said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 0, node=node, state="down", cluster="peer")
+    for node, watts in (("n2-oob", 500), ("n3-oob", 50)):
+        said.add("redfish_chassis_power_average_consumed_watts", BEGIN, END, watts, instance=node, cluster="peer")
+    said.add("slurm_job_power_gpu", BEGIN, END, 150_000, instance="n2:9798", slurmjobid=19, gpu=0, cluster="peer")
+    said.add("slurm_job_power_gpu", BEGIN, END, 100_000, instance="n2:9798", slurmjobid=19, gpu=1, cluster="peer")
     said.add("node_load1", BEGIN, END, 99.0, instance="n11:9100", cluster="peer")
     running = engine(tmp_path_factory.mktemp("prometheus"), said)
     try:
@@ -225,6 +230,47 @@ def test_the_scheduler_page_has_what_slurm_exporter_says(accounting, prometheus,
     _play(tmp_path, accounting, _url(prometheus), story)
 
 
+def test_the_watts_of_nodes_are_divided_among_their_jobs(accounting, prometheus, tmp_path):  # noqa: F811
+    half = BEGIN + HOUR // 2
+    _jobs(
+        accounting, _ended(12), job(18, 3, half, END, nodes="n1", cpus=1, user=2, exit_code=0),
+        _ended(19, nodes="n2", cpus=1),
+    )  # fmt: skip
+
+    async def story(portal):
+        measurements = portal.core.measurements
+        await measurements.look()
+        while await measurements.energy.look():
+            pass
+        assert measurements.energy.health.answers
+        nodes = {row.group["node"]: row for row in (await portal.ask("energy.show", since=BEGIN - 9000)).rows}
+        for row in nodes.values():
+            meter = row.meter
+            assert round(meter.joules * 1000) == round(row.joules * 1000) + round(meter.idle_joules * 1000)
+        measured = nodes["n1"].meter.seconds
+        assert HOUR - 120 < measured < HOUR
+        assert {name: round(row.meter.joules / row.meter.seconds) for name, row in nodes.items()} == {
+            "n1": 230, "n2": 500, "n3": 50,
+        }  # fmt: skip
+        jobs = (await portal.ask("energy.show", since=BEGIN - 9000, by=["job"])).rows
+        watts = {row.group["job"]: row.joules / measured for row in jobs}
+        assert watts == pytest.approx({12: 115.0, 18: 230 / 4 / 2, 19: 250 + 250 / 4}, rel=0.02)
+        assert [row.jobs for row in nodes.values()] == [2, 1, 0]
+        report = (await portal.ask("jobs.report", id=12)).text
+        assert any("0.11 kWh" in line for line in report), report
+        page = await portal.page(energy, "/energy")
+        assert "n1" in page
+        await portal.core.follower.look()
+        assert not await measurements.energy.look(), "nothing is booked twice"
+        portal.core.clock.now = lambda: NOW + 3 * HOUR
+        await portal.core.follower.look()
+        while await measurements.energy.look():
+            pass
+        assert (await portal.ask("energy.show", since=BEGIN - 9000, by=["job"])).rows == jobs
+
+    _play(tmp_path, accounting, _url(prometheus), story, source_history=1)
+
+
 def test_a_scheduler_page_without_slurm_exporter_is_shorter(accounting, prometheus, tmp_path):  # noqa: F811
     async def story(portal):
         with pytest.raises(NoSamples, match="No slurm-exporter is read here"):
@@ -245,9 +291,12 @@ def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # no
         with pytest.raises(EngineAway, match="Connection refused"):
             await portal.core.measurements.look()
         with pytest.raises(EngineAway, match="Connection refused"):
+            await portal.core.measurements.energy.look()
+        with pytest.raises(EngineAway, match="Connection refused"):
             await portal.ask("jobs.series", id=12)
         health = {entry.name: entry for entry in (await portal.ask("sources.health")).sources}
         assert not health["Prometheus: summaries"].answers
+        assert "Connection refused" in health["Prometheus: power"].says
         assert "Connection refused" in health["Prometheus: curves"].says
         assert health["Slurm's database: jobs"].answers
         page = await portal.page(scheduler, "/scheduler")

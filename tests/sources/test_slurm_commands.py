@@ -95,6 +95,11 @@ def test_a_job_that_ended_since_squeue_was_asked_stays_over(tmp_path):
             await portal.core.follower.look()
             assert (await portal.ask("jobs.show", id=1)).state == "Terminated"
             assert played.ran == [], "it is less than a minute ago"
+            assert portal.core.follower.seen_until == NOW
+            portal.core.clock.now = lambda: NOW + 200
+            played.clock, played.broken = 200, {"sacct"}
+            await portal.core.follower.look()
+            assert portal.core.follower.seen_until == NOW, "who held what since is not known"
         finally:
             await portal.close()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oarlock.measure.collect.collector import Collector
 from oarlock.measure.energy.division import CORES, CPU, DAY, BookingKey, EnergyBooking, EnergyRules, read_state
-from oarlock.measure.energy.ledger import EnergyLedger, PowerReading
+from oarlock.measure.energy.ledger import EnergyLedger, KnownHolding, PowerReading, book_known
 from oarlock.measure.energy.meter import CONTROLLER, RAPL, ConfiguredWatts
 from oarlock.node.measure.wire import SampleEncoder
 
@@ -205,3 +205,49 @@ def test_after_a_midnight_jobs_are_known_from_the_new_days_log_alone(tmp_path):
     known, again = [{key: _amounts(booking) for key, booking in days.items()} for days in played]
     assert again == known
     assert {job for booking in played[1].values() for job in booking.job_seconds} == {1, 2}
+
+
+def known(readings, held, *, cores=4, gpus=None):
+    made = [PowerReading(*reading) for reading in readings]
+    days = book_known(made, [KnownHolding(*row) for row in held], cores=cores, rules=EnergyRules(), gpus=gpus or {})
+    return {day: (booking.meter, booking.idle, booking.jobs, booking.seconds) for day, booking in days.items()}
+
+
+def test_known_holdings_divide_a_meter_to_the_second():
+    held = [(1, 2, -50.0, 90.0), (2, 4, 90.0, 500.0)]
+    assert known([(0.0, 100.0), (60.0, 100.0), (120.0, 200.0)], held) == {
+        # 100 W for a minute; then a ramp, of which job 1 has the half of 30 s at 125 W, and job 2 all of 30 s at 175 W
+        0: (15_000_000, 4_875_000, {1: 4_875_000, 2: 5_250_000}, 120.0)
+    }  # fmt: skip
+
+
+def test_a_known_gpu_is_its_jobs_and_the_rest_goes_by_cores():
+    watts = {7: [PowerReading(at, 300.0) for at in (0.0, 60.0)]}
+    held = [(7, 1, 0.0, 60.0), (8, 2, 0.0, 60.0)]
+    assert known([(0.0, 500.0), (60.0, 500.0)], held, gpus=watts) == {
+        0: (30_000_000, 3_000_000, {7: 18_000_000 + 3_000_000, 8: 6_000_000}, 60.0)
+    }  # fmt: skip
+
+
+def test_known_energy_belongs_to_its_day_and_a_hole_is_not_measured():
+    readings = [(DAY - 60.0, 10.0), (DAY, 10.0), (DAY + 60.0, 10.0), (DAY + 5000.0, 10.0), (DAY + 5060.0, 10.0)]
+    assert known(readings, []) == {0: (600_000, 600_000, {}, 60.0), DAY: (1_200_000, 1_200_000, {}, 120.0)}
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.floats(0, 150), st.floats(0, 2e4)), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9), st.floats(-50, 500), st.floats(0, 600)), max_size=6),
+    st.dictionaries(st.integers(1, 5), st.floats(0, 3e4), max_size=3),
+)
+def test_jobs_and_idle_are_the_meter_exactly_where_holdings_are_known(steps, held, gpus):
+    at, readings = 0.0, []
+    for step, watts in steps:
+        readings.append(PowerReading(at, watts))
+        at += step + 1
+    holdings = {job: KnownHolding(job, cores, start, start + length) for job, cores, start, length in held}
+    power = {job: [PowerReading(float(at), watts) for at in range(0, 900, 30)] for job, watts in gpus.items()}
+    days = book_known(readings, list(holdings.values()), cores=4, rules=EnergyRules(), gpus=power)
+    for booking in days.values():
+        assert booking.meter == sum(booking.jobs.values()) + booking.idle + booking.not_assigned
+        assert min([booking.idle, booking.not_assigned, *booking.jobs.values()]) >= 0

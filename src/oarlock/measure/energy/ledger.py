@@ -8,9 +8,10 @@ booked by what meters they have.
 booked again, so that a log that is read a second time counts once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from oarlock.measure.energy.division import (
@@ -18,11 +19,12 @@ from oarlock.measure.energy.division import (
     BookingKey,
     EnergyBooking,
     EnergyRules,
+    HeldByJob,
     NodeState,
     divide,
     not_divided,
 )
-from oarlock.measure.energy.meter import CONTROLLER, MeteredEnergy, count_cores, gpu_joules, measure
+from oarlock.measure.energy.meter import CONTROLLER, MeteredEnergy, NodeReading, count_cores, gpu_joules, measure
 
 READING_SECONDS = 60.0
 """How often a management controller is read."""
@@ -160,3 +162,75 @@ def _one_stretch(begin: float, end: float, joules: float, states: list[NodeState
     part = (end - begin) / seconds if seconds > 0 else 0.0
     metered = MeteredEnergy(CONTROLLER, end - begin, joules, {uuid: energy * part for uuid, energy in gpus.items()})
     return divide(metered, first, last, rules)
+
+
+class KnownHolding(NamedTuple):
+    """A job held so many cores of a node from one instant to another, as its resource manager knows."""
+
+    job: int
+    cores: int
+    start: float
+    stop: float
+
+
+def book_known(
+    readings: Sequence[PowerReading],
+    held: Sequence[KnownHolding],
+    *,
+    cores: int,
+    rules: EnergyRules,
+    gpus: Mapping[int, Sequence[PowerReading]],
+) -> dict[int, EnergyBooking]:
+    """Divide what the meter of a node told, by day, where it is known to the second who held what.
+
+    `gpus` has the power of the GPUs of jobs. Between readings that are three times as far apart as usual is a hole.
+    """
+    gaps = [later.at - earlier.at for earlier, later in pairwise(readings)]
+    longest = max(_LONGEST_READING, 3 * median(gaps)) if gaps else 0.0
+    days: dict[int, EnergyBooking] = {}
+    for first, last in pairwise(readings):
+        if last.at - first.at > longest:
+            continue
+        for begin, end in pairwise(_edges(first.at, last.at, held)):
+            joules = (_watts_at(begin, first, last) + _watts_at(end, first, last)) / 2 * (end - begin)
+            booking = days.setdefault(int(begin) // DAY * DAY, EnergyBooking())
+            booking.add(_known_stretch(begin, end, joules, held, cores, rules, gpus))
+            booking.until = round(end * _MILLI)
+    return days
+
+
+def _edges(begin: float, end: float, held: Sequence[KnownHolding]) -> list[float]:
+    """Return the instants in a stretch at which somebody else holds something, its ends, and midnight."""
+    changes = {instant for holding in held for instant in (holding.start, holding.stop)}
+    changes.add(float(int(end) // DAY * DAY))
+    return sorted({begin, end, *(instant for instant in changes if begin < instant < end)})
+
+
+def _watts_at(instant: float, first: PowerReading, last: PowerReading) -> float:
+    return first.watts + (last.watts - first.watts) * (instant - first.at) / (last.at - first.at)
+
+
+def _known_stretch(
+    begin: float, end: float, joules: float, held: Sequence[KnownHolding], cores: int, rules: EnergyRules,
+    gpus: Mapping[int, Sequence[PowerReading]],
+) -> EnergyBooking:  # fmt: skip
+    """Divide a stretch in which everybody holds the same from its beginning to its end."""
+    present = [holding for holding in held if holding.start <= begin and end <= holding.stop]
+    drawn = {
+        str(holding.job): watts * (end - begin)
+        for holding in present
+        if (watts := _mean_watts(gpus.get(holding.job, ()), begin, end)) is not None
+    }
+    jobs = {
+        holding.job: HeldByJob(holding.cores, None, frozenset({str(holding.job)} & drawn.keys())) for holding in present
+    }
+    states = (NodeState(NodeReading(at, {}, {}, {}, cores=cores), jobs) for at in (begin, end))
+    return divide(MeteredEnergy(CONTROLLER, end - begin, joules, drawn), next(states), next(states), rules)
+
+
+def _mean_watts(readings: Sequence[PowerReading], begin: float, end: float) -> float | None:
+    """Return the mean of the readings in a stretch, or else that of the last one shortly before it."""
+    inside = [reading.watts for reading in readings if begin <= reading.at <= end]
+    if not inside:
+        inside = [reading.watts for reading in readings if begin - READING_SECONDS <= reading.at < begin][-1:]
+    return sum(inside) / len(inside) if inside else None

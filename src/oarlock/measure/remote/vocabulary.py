@@ -20,7 +20,7 @@ FOREIGN_NAMES = tuple(dict.fromkeys((*JOB_NAMES, *NODE_NAMES)))
 """What a portal over a cluster that others run looks for."""
 
 _JOB, _NODE = "job", "node"
-_CONTROLLER = "([-.](oob|bmc|ipmi|mgmt|ilo|idrac|sp))?"
+CONTROLLER_SUFFIX = "([-.](oob|bmc|ipmi|mgmt|ilo|idrac|sp))?"
 """What may stand behind the name of a node in that of its management controller."""
 
 
@@ -74,7 +74,7 @@ class Vocabulary:
 
     def node_matcher(self, node: str) -> str:
         """Return what chooses the series of a node: with its domain or without, with a port or without."""
-        controller = _CONTROLLER if self.name == "redfish" else ""
+        controller = CONTROLLER_SUFFIX if self.name == "redfish" else ""
         domain = "" if "." in node else "([.][^:]*)?"
         return f"instance=~{quoted(f'{literal(node)}{controller}{domain}(:[0-9]+)?')}"
 

@@ -142,7 +142,7 @@ class EnergyBooker:
             if self._is_writing or not self._waiting:
                 return
             self._is_writing = True
-            days = [_booked_day(key, booking) for key, booking in self._waiting[0].items()]
+            days = [booked_day(key, booking) for key, booking in self._waiting[0].items()]
         self._database.submit(lambda tx: _book(tx, days)).add_done_callback(self._written)
 
     def _written(self, done: Future[None]) -> None:
@@ -184,6 +184,7 @@ def _merge(before: Bookings, after: Bookings) -> None:
             before[key] = booking
 
 
-def _booked_day(key: BookingKey, booking: EnergyBooking) -> BookedDay:
+def booked_day(key: BookingKey, booking: EnergyBooking) -> BookedDay:
+    """Return what was booked as the database takes it."""
     amounts = booking.meter, booking.idle, booking.not_assigned
     return BookedDay(MeteredDay(*key, *amounts, booking.seconds, booking.until), booking.jobs, booking.job_seconds)

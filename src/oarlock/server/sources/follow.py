@@ -96,6 +96,8 @@ class SourceFollower:
             )
         }
         self._restored = False
+        self.seen_until = 0
+        """The instant up to which all that the source knows of jobs is in the copy."""
 
     @property
     def health(self) -> list[SourceHealth]:
@@ -113,14 +115,18 @@ class SourceFollower:
         if not self._restored:
             await self._core.write(self._copy.restore)
             self._restored = True
+        began, failed = self._core.now, False
         for step in (self._nodes, self._live, self._ended, self._events):
             try:
                 await step()
             except SourceAway:
-                continue  # remembered and logged where it was asked
+                failed = True  # remembered and logged where it was asked
             except OarlockError as error:
+                failed = True
                 self._copy.forget()
                 log.warning("the copy of another cluster cannot be written", extra={"why": str(error)})
+        if not failed:
+            self.seen_until = began
 
     async def close(self) -> None:
         """End what is under way."""

@@ -6,8 +6,9 @@ says only how long it ran.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -31,6 +32,7 @@ from oarlock.model.source import SourceHealth
 from oarlock.model.summary import MeasuredJob
 from oarlock.server.collecting.engine_curves import EngineCurves
 from oarlock.server.sources.follow import DAY, FollowedCore, QuestionLog
+from oarlock.server.sources.node_energy import NodeEnergy
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.usage import unmeasured
 from oarlock.store.queries.usage.unmeasured import UnmeasuredJob
@@ -49,18 +51,19 @@ class EngineMeasurements:
     figures: Mapping[str, float] = {}
     refused: Mapping[str, int] = {}
 
-    def __init__(self, target: PrometheusTarget, core: FollowedCore) -> None:
+    def __init__(self, target: PrometheusTarget, core: FollowedCore, seen_until: Callable[[], int]) -> None:
         self._core = core
         self._curves = EngineCurves(target, now=lambda: float(core.now))
         self._curve_log = QuestionLog("Prometheus: curves", "curves of jobs and nodes")
         self._scheduler_log = QuestionLog("Prometheus: slurm-exporter", "cores, GPUs, nodes by state, shares")
         self._summary_log = QuestionLog("Prometheus: summaries", "totals of jobs, findings, reports")
+        self.energy = NodeEnergy(target, core, seen_until)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oarlock-summaries")
 
     @property
     def health(self) -> Sequence[SourceHealth]:
         """How the engine fares, by what it is asked for."""
-        return [self._curve_log.health, self._summary_log.health, self._scheduler_log.health]
+        return [self._curve_log.health, self._summary_log.health, self._scheduler_log.health, self.energy.health]
 
     async def ask(self, question: Question) -> bytes:
         """Answer with curves; raise `NoSamples` where the engine has none."""
@@ -98,12 +101,13 @@ class EngineMeasurements:
         return len(measured)
 
     async def run(self, period: float) -> None:
-        """Write summaries until cancelled."""
+        """Write summaries and book energy until cancelled."""
         while True:
-            try:
+            more = False
+            with contextlib.suppress(EngineAway):  # remembered and logged where it was asked
                 more = await self.look() == _AT_ONCE
-            except EngineAway:
-                more = False  # remembered and logged where it was asked
+            with contextlib.suppress(EngineAway):
+                more = await self.energy.look() or more
             if not more:
                 await asyncio.sleep(period)
 

@@ -85,7 +85,7 @@ class PortalCore(DatabaseAccess):
         self.stopping = asyncio.Event()
         self.live = LiveUsage(config.sample_period, config.cluster_name)
         target = prometheus_target(config, FOREIGN_NAMES)
-        self.measurements = None if target is None else EngineMeasurements(target, self)
+        self.measurements = None if target is None else EngineMeasurements(target, self, self._seen_until)
         self.collector: Any = self.measurements or NoCurves()
         self.hopeless: Mapping[int, str] = {}
         self.passes: Sequence[PassRecord] = ()  # we plan nothing here
@@ -100,6 +100,9 @@ class PortalCore(DatabaseAccess):
     def source_health(self) -> list[SourceHealth]:
         """How all sources fare."""
         return [*(self.follower.health if self.follower else ()), *self.collector.health]
+
+    def _seen_until(self) -> int:
+        return self.follower.seen_until if self.follower else 0
 
     async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
         """Return what the resource manager says of a job, and when it plans to start it: we plan nothing here."""

@@ -1,4 +1,4 @@
-"""Jobs of a copied cluster whose summary is missing or old: which they are, and where and when they ran."""
+"""Jobs of a copied cluster that are to be measured: whose summary is missing or old, and who held what where."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -46,7 +46,7 @@ def find(tx: Tx, *, since: int, now: int, settled: int, renewed: int, most: int)
         .limit(most)
     ).all()
     nodes = _nodes(tx, [row.job_id for row in rows])
-    cores = _cores(tx)
+    cores = node_cores(tx)
     return [
         UnmeasuredJob(
             row.job_id, row.start_time, row.stop_time, {node: cores.get(node, 0) for node in nodes[row.job_id]}
@@ -69,6 +69,34 @@ def _nodes(tx: Tx, ids: list[int]) -> defaultdict[int, list[str]]:
     return nodes
 
 
-def _cores(tx: Tx) -> dict[str, int]:
+def node_cores(tx: Tx) -> dict[str, int]:
+    """Return how many cores each node has."""
     query = select(resources.c.network_address, func.count()).where(resources.c.type == DEFAULT_TYPE)
     return dict(tuple(row) for row in tx.execute(query.group_by(resources.c.network_address)))
+
+
+class HeldCores(NamedTuple):
+    """A job that had so many cores of a node from one instant to another; `stop` is 0 while it has them."""
+
+    job: int
+    node: str
+    cores: int
+    start: int
+    stop: int
+
+
+def held_between(tx: Tx, since: int, until: int) -> list[HeldCores]:
+    """Return who held cores between two instants."""
+    job, resource = jobs.c, resources.c
+    query = (
+        select(job.job_id, resource.network_address, func.count(), job.start_time, job.stop_time)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == job.assigned_moldable_job)
+        .join(resources, resource.resource_id == assigned_resources.c.resource_id)
+        .where(
+            resource.type == DEFAULT_TYPE, job.start_time > 0, job.start_time < until,
+            or_(job.stop_time > since, job.state.not_in(_FINAL)),
+        )
+        .group_by(job.job_id, resource.network_address, job.start_time, job.stop_time)
+        .order_by(resource.network_address, job.start_time, job.job_id)
+    )  # fmt: skip
+    return [HeldCores(*row) for row in tx.execute(query)]
