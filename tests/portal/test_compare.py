@@ -7,6 +7,7 @@ import pytest
 
 from oarlock.insight.drawing.marks import sparkline_image
 from oarlock.insight.outliers import outliers
+from oarlock.store.queries.usage import summaries
 from tests.portal.browsing import Visitor, forms, signed_in
 from tests.portal.site import OWNER, made_up_site
 from tests.web.nodeless_server import Running
@@ -134,3 +135,11 @@ def test_a_job_that_runs_names_its_neighbours(visitor):
     running = visitor.get("/jobs?show=running&node=node-02").text
     own = running.split('<td><a href="/jobs/')[1].split('"')[0]
     assert "On the same nodes" in visitor.get(f"/jobs/{own}").text
+
+
+def test_a_profile_of_a_long_past_has_the_newest_jobs_and_says_so(site):
+    with site.core.database.read() as tx:
+        whole = summaries.count_by_use(tx, 0, bins=10, most=1000, user=OWNER)
+        newest = summaries.count_by_use(tx, 0, bins=10, most=3, user=OWNER)
+    assert sum(count for count, _ in newest.values()) == 3
+    assert all(count <= whole[place][0] for place, (count, _) in newest.items())

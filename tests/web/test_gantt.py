@@ -8,7 +8,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.site import administration
 from tests.clusters import add_nodes
-from tests.store.cluster import add_job, run, step
+from tests.store.cluster import add_job, choice, run, step
 from tests.web.nodeless_server import NOW, running
 
 
@@ -46,3 +46,28 @@ def test_a_page_that_has_the_resources_asks_for_a_chart_without_them(database: D
         without = api.client.get(f"/gantt?since={NOW - 1000}&until={NOW}&resources=false").body
     assert len(whole["resources"]) == 4
     assert without == whole | {"resources": []}
+
+
+def test_of_jobs_that_wait_a_chart_has_those_that_the_plan_starts_in_its_time(database: Database):
+    def fill(tx: Tx) -> None:
+        cores = add_nodes(tx, ["n1", "n2"])
+        soon, later, _unplanned = (add_job(tx, user="root", submitted=NOW - 60) for _ in range(3))
+        over = run(tx, add_job(tx, user="root", submitted=NOW - 60), cores[:1], at=NOW - 50)
+        for state in (JobState.FINISHING, JobState.TERMINATED):
+            over = step(tx, over, state, at=NOW - 40)
+        for job, start in ((soon, NOW + 100), (later, NOW + 5000)):
+            tx.exec_driver_sql(f"INSERT INTO gantt_jobs_predictions_visu VALUES ({choice(tx, job)}, {start})")
+            tx.exec_driver_sql(f"INSERT INTO gantt_jobs_resources_visu VALUES ({choice(tx, job)}, {cores[0]})")
+
+    database.write(fill)
+    with running(database) as api:
+        bars = {
+            since: [(bar["Job_Id"], bar["startTime"], bar["resources"]) for bar in chart.body["jobs"]]
+            for since in (NOW - 45, NOW - 30, NOW + 4000)
+            for chart in [api.client.get(f"/gantt?since={since}&until={since + 2000}&texts=false")]
+        }
+    assert bars == {
+        NOW - 45: [(1, NOW + 100, [1]), (4, NOW - 50, [1])],
+        NOW - 30: [(1, NOW + 100, [1])],
+        NOW + 4000: [(2, NOW + 5000, [1])],
+    }

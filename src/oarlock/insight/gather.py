@@ -17,6 +17,7 @@ from oarlock.store.queries.usage.judged_jobs import JudgedJob
 _HOUR, _DAY = 3600, 86_400
 _SHORT = 300  # seconds
 _FEWEST_RUNS, _MOST_RUNS = 5, 20
+_RECENT_RUNS = 2000  # jobs of a user among which runs of a name are looked for
 _MOST_EVENTS = 10_000
 _MB = 1 << 20
 
@@ -62,7 +63,7 @@ class _Surroundings:
         self._events = self._events_by_node(jobs)
         self._memory = judged_jobs.memory_of_nodes(tx, {node for job in jobs for node in job.nodes})
         self._short: dict[tuple[str, int], int] = {}
-        self._runs: dict[tuple[str, str], dict[int, float]] = {}
+        self._runs: dict[str, Mapping[str, Mapping[int, float]]] = {}  # by user, name and number
 
     def context(self, job: JudgedJob, energy_joules: float | None) -> JobContext:
         """Return what is known of one of the jobs."""
@@ -81,7 +82,7 @@ class _Surroundings:
             node_events=self._count_events(job, end),
             short_jobs_that_day=self._count_short_jobs(job) if is_over and end - job.start < _SHORT else None,
             energy_joules=energy_joules,
-            usual_energy_joules=self._usual_energy(job),
+            usual_energy_joules=None if energy_joules is None else self._usual_energy(job),
             node_memory_bytes={node: self._memory[node] * _MB for node in job.nodes if node in self._memory},
         )
 
@@ -111,8 +112,8 @@ class _Surroundings:
     def _usual_energy(self, job: JudgedJob) -> float | None:
         if not job.name:
             return None
-        key = job.user, job.name
-        if key not in self._runs:
-            self._runs[key] = judged_jobs.energy_of_runs(self._tx, *key, most=_MOST_RUNS)
-        others = [joules for number, joules in self._runs[key].items() if number != job.id]
+        if job.user not in self._runs:
+            self._runs[job.user] = judged_jobs.energy_of_runs(self._tx, job.user, among=_RECENT_RUNS, most=_MOST_RUNS)
+        runs = self._runs[job.user].get(job.name, {})
+        others = [joules for number, joules in runs.items() if number != job.id]
         return statistics.median(others) if len(others) >= _FEWEST_RUNS else None

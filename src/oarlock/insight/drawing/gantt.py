@@ -78,14 +78,14 @@ class _Layout:
     """Where each resource is drawn."""
 
     view: GanttView
+    scale: float  # pixels a second
     tops: dict[int, tuple[float, float]] = field(default_factory=dict)
     rows: list[tuple[GanttNode, float, float]] = field(default_factory=list)
     height: float = 0.0
 
     def x(self, instant: float) -> float:
         since, until = self.view.window
-        inside = min(max(instant, since), until)
-        return LABEL + (self.view.width - LABEL - 1) * (inside - since) / max(until - since, 1)
+        return LABEL + self.scale * (min(max(instant, since), until) - since)
 
     def spans(self, resources: Sequence[int]) -> list[tuple[float, float]]:
         """Return the heights that resources take, as (top, height), neighbours together."""
@@ -121,7 +121,8 @@ def draw_gantt(
 
 
 def _lay_out(nodes: Sequence[GanttNode], view: GanttView) -> _Layout:
-    layout = _Layout(view)
+    since, until = view.window
+    layout = _Layout(view, (view.width - LABEL - 1) / max(until - since, 1))
     top = 0.0
     for node in nodes:
         count = max(len(node.resources), 1)

@@ -7,7 +7,7 @@ from oarlock.model.errors import DatabaseRefused
 SCRIPTS = Path(__file__).parent
 """Where Alembic finds the steps."""
 
-REVISIONS = tuple(str(number) for number in range(1, 16))
+REVISIONS = tuple(str(number) for number in range(1, 17))
 """Every step that this version of the code knows; a database at any other one is from a newer version."""
 
 _BEFORE_THE_FIRST_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))

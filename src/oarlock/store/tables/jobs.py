@@ -64,6 +64,7 @@ jobs = Table(
     Index(None, "job_user"),
     Index(None, "array_id"),
     Index(None, "stop_time"),
+    Index(None, "project", "stop_time"),
     partial_index("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
     partial_index("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
     partial_index("ix_jobs_suspended", "suspended", "suspended = 'YES'"),

@@ -40,6 +40,10 @@ _MARKS = {
     JobType.DEPLOY: "D",
     JobType.TIMESHARING: "T",
 }
+_PHASES = {
+    state.value: "past" if state in FINAL else "running" if state in HOLDS_RESOURCES else "planned"
+    for state in JobState
+}
 _AWAY = {"Suspected": "suspected", "Dead": "dead", "Absent": "absent"}
 
 
@@ -144,7 +148,9 @@ def _zone(name: str) -> str:
 
 async def _chart(view: View, wanted: ChartRequest) -> dict[str, Any]:
     since, until = wanted.window
-    chart: GanttChart = await view.ask("gantt", since=since, until=until, resources=False, where=wanted.where)
+    chart: GanttChart = await view.ask(
+        "gantt", since=since, until=until, resources=False, texts=False, where=wanted.where
+    )
     ghost, answer = await _ghost(view, wanted, chart) if wanted.cores else (None, "")
     nodes = [
         GanttNode(name, chart.nodes[name], name in wanted.open_nodes, _toggle(wanted, name))
@@ -218,8 +224,6 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _job(bar: GanttBar, pauses: list[Window], zone: str) -> GanttJob:
-    state = JobState(bar.state)
-    phase = "past" if state in FINAL else "running" if state in HOLDS_RESOURCES else "planned"
     types = {text.partition("=")[0] for text in bar.types}
     name = f" ({bar.name})" if bar.name else ""
     title = (
@@ -227,8 +231,8 @@ def _job(bar: GanttBar, pauses: list[Window], zone: str) -> GanttJob:
         f"{_written(bar.start, zone)} to {_written(bar.stop, zone)}"
     )
     return GanttJob(
-        bar.id, bar.start, bar.stop, bar.resources, phase, title,
-        "".join(letter for kind, letter in _MARKS.items() if kind in types),
+        bar.id, bar.start, bar.stop, bar.resources, _PHASES[bar.state], title,
+        "".join(letter for kind, letter in _MARKS.items() if kind in types) if types else "",
         best_effort=JobType.BESTEFFORT in types, container=JobType.CONTAINER in types, pauses=pauses,
     )  # fmt: skip
 

@@ -46,6 +46,7 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
     return view.page(
         "usage.html",
         bins=_bins(profile),
+        bins_cut=profile.more,
         shares=_shares(profile, period),
         quotas=[rule for rule in quotas.rules if kind == "user" or _is_of_project(rule.rule, name)] if quotas else [],
         advice=(await view.ask("advice.list", user=name)).advice if kind == "user" else [],

@@ -64,7 +64,7 @@ def numbers_by_node(tx: Tx, chosen: Collection[int] | None = None) -> dict[str, 
     """Return the numbers of the resources of type default, by node: all of them, or the chosen ones."""
     query = select(resources.c.network_address, resources.c.resource_id).where(resources.c.type == DEFAULT_TYPE)
     by_node: dict[str, list[int]] = {}
-    for node, number in tx.execute(query.order_by(resources.c.resource_id)):
+    for node, number in tx.execute(query.order_by(resources.c.resource_id)).all():
         if chosen is None or number in chosen:
             by_node.setdefault(node, []).append(number)
     return by_node

@@ -209,7 +209,7 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
         .order_by(assigned_resources.c.resource_id),
         bind_ids(tx, ids),
     )
-    return _grouped(rows)
+    return _grouped(rows.all())  # to fetch many rows one by one costs more than the rows
 
 
 def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:

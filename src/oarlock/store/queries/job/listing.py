@@ -27,6 +27,7 @@ from oarlock.store.tables import (
 )
 
 LIVE = tuple(state for state in JobState if state not in FINAL)
+_LIVE_STATES = [state.value for state in LIVE]
 
 
 class JobRow(NamedTuple):
@@ -101,10 +102,24 @@ def rows(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
     return [_line(row, types, choices) for row in rows]
 
 
-def more_than(tx: Tx, which: JobFilter, most: int) -> bool:
-    """Return whether there are more of the wanted jobs, without reading what belongs to them."""
-    holds, bound = _chosen(tx, which)
-    return tx.execute(select(jobs.c.job_id).where(*holds).offset(most).limit(1), bound).first() is not None
+def charted(tx: Tx, since: int, until: int, *, most: int) -> list[JobRow]:
+    """Return the jobs that may have resources in [since, until), past, present or planned, oldest first.
+
+    Of ten thousand that wait only those that the plan starts before `until` are read. If there are more than `most`,
+    there are more than `most` in the answer, too, but not all of them.
+    """
+    begun = and_(jobs.c.start_time > 0, jobs.c.start_time < until)
+    over = select(jobs.c.job_id).where(jobs.c.stop_time >= max(since, 1), begun)
+    live = select(jobs.c.job_id).where(jobs.c.state.in_(_LIVE_STATES), begun)
+    choice, plan = moldable_job_descriptions.c, gantt_jobs_predictions_visu.c
+    planned = select(choice.moldable_job_id).where(
+        choice.moldable_id.in_(select(plan.moldable_job_id).where(plan.start_time < until))
+    )
+    numbers: set[int] = set()
+    for query in (over, live, planned):
+        numbers.update(tx.execute(query.limit(most + 1)).scalars())
+    ids = sorted(numbers)[: most + 1]
+    return rows(tx, JobFilter(ids=ids), most=len(ids))
 
 
 def page(tx: Tx, which: JobFilter, *, order: str, after: int | None, most: int) -> list[JobRow]:
@@ -164,7 +179,7 @@ def planned_resources(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
         bind_ids(tx, ids),
     )
     by_job: defaultdict[int, list[int]] = defaultdict(list)
-    for job, resource in rows:
+    for job, resource in rows.all():
         by_job[job].append(resource)
     return dict(by_job)
 
@@ -226,7 +241,7 @@ def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[s
     if which.until is not None:
         holds.append(jobs.c.submission_time < which.until)
     if which.since is not None:
-        live = jobs.c.state.in_([state.value for state in LIVE])
+        live = jobs.c.state.in_(_LIVE_STATES)
         holds.append(or_(live, and_(jobs.c.stop_time > 0, jobs.c.stop_time >= which.since)))
     return holds, bound
 
@@ -239,7 +254,7 @@ def _types(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int, 
         bound,
     )
     by_job: defaultdict[int, list[str]] = defaultdict(list)
-    for job, type_ in rows:
+    for job, type_ in rows.all():
         by_job[job].append(type_)
     return by_job
 
@@ -258,7 +273,7 @@ def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int
         bound,
     )
     by_job: defaultdict[int, list[_Choice]] = defaultdict(list)
-    for job, number, walltime, start in rows:
+    for job, number, walltime, start in rows.all():
         by_job[job].append((number, walltime, start))
     return by_job
 

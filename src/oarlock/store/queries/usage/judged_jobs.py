@@ -101,13 +101,15 @@ def ids_between(
     most: int,
     sight: JobSight | None = None,
 ) -> list[int]:
-    """Return the jobs with a summary that ended in [since, until), or run, newest first; `most` at most."""
-    ended = and_(jobs.c.stop_time >= since, jobs.c.stop_time < until)
+    """Return the jobs with a summary that ended in [since, until), or run, newest first; `most` at most.
+
+    Of a user the newest are those with the highest numbers, else those that ended last: so an index has them in order.
+    """
+    last = jobs.c.job_id if user is not None else jobs.c.stop_time
     query = (
         select(jobs.c.start_time, jobs.c.job_id)
         .join(job_summaries, job_summaries.c.job_id == jobs.c.job_id)
-        .where(or_(ended, jobs.c.state == JobState.RUNNING.value), jobs.c.start_time > 0, jobs.c.start_time < until)
-        .order_by(jobs.c.job_id.desc())
+        .where(jobs.c.start_time > 0, jobs.c.start_time < until)
         .limit(most)
     )
     if user is not None:
@@ -118,7 +120,13 @@ def ids_between(
     if sight is not None:
         query = query.where(sight.clause())
         elsewhere = elsewhere.where(sight.holds(agent_jobs.c.user_name, agent_jobs.c.account))
-    begun = [tuple(row) for chosen in (query, elsewhere) for row in tx.execute(chosen)]
+    running = list(tx.execute(select(jobs.c.job_id).where(jobs.c.state == JobState.RUNNING.value)).scalars())
+    runs = query.where(id_in(tx.dialect.name, jobs.c.job_id)).order_by(jobs.c.job_id.desc())
+    ended = query.where(
+        jobs.c.stop_time >= since, jobs.c.stop_time < until, jobs.c.state != JobState.RUNNING.value
+    ).order_by(last.desc(), jobs.c.job_id.desc())
+    rows = [*tx.execute(ended), *tx.execute(runs, bind_ids(tx, running)), *tx.execute(elsewhere)]
+    begun = [tuple(row) for row in rows]
     return [job for _, job in sorted(begun, reverse=True)[:most]]
 
 
@@ -206,16 +214,24 @@ def short_jobs(tx: Tx, user: str, since: int, until: int, *, shorter_than: int) 
     return int(tx.execute(query).scalar_one())
 
 
-def energy_of_runs(tx: Tx, user: str, name: str, *, most: int) -> dict[int, float]:
-    """Return the joules of a user's last jobs of a name, by number, as far as they were measured."""
+def energy_of_runs(tx: Tx, user: str, *, among: int, most: int) -> dict[str, dict[int, float]]:
+    """Return the joules of a user's last jobs by name and number, as far as they were measured.
+
+    Only the last `among` jobs are looked at, and of each name `most` at most.
+    """
+    last = select(jobs.c.job_id, jobs.c.job_name).where(jobs.c.job_user == user).order_by(jobs.c.job_id.desc())
+    recent = last.limit(among).subquery().c
     query = (
-        select(jobs.c.job_id, job_summaries.c.energy_joules)
-        .join(job_summaries, job_summaries.c.job_id == jobs.c.job_id)
-        .where(jobs.c.job_user == user, jobs.c.job_name == name, job_summaries.c.energy_joules.is_not(None))
-        .order_by(jobs.c.job_id.desc())
-        .limit(most)
+        select(recent.job_name, recent.job_id, job_summaries.c.energy_joules)
+        .join(job_summaries, job_summaries.c.job_id == recent.job_id)
+        .where(recent.job_name.is_not(None), job_summaries.c.energy_joules.is_not(None))
+        .order_by(recent.job_id.desc())
     )
-    return dict(tuple(row) for row in tx.execute(query))
+    runs: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    for name, number, joules in tx.execute(query).all():
+        if len(runs[name]) < most:
+            runs[name][number] = joules
+    return runs
 
 
 @cache

@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -246,34 +247,42 @@ def most_wasteful(
     return [WastefulJob(*row) for row in tx.execute(query)]
 
 
+UNMEASURED = -1
+
+
 def count_by_use(
     tx: Tx,
     since: int,
     *,
     bins: int,
+    most: int,
     user: str | None = None,
     project: str | None = None,
     sight: JobSight | None = None,
 ) -> dict[int, tuple[int, float]]:
     """Count the jobs that ended since an instant by the part of their cores that they used, in equal bins.
 
-    Return for each bin that has some the number of jobs and the core-seconds that they held.
+    Return for each bin that has some the number of jobs and the core-seconds that they held; those that were not
+    measured are in the bin `UNMEASURED`. Only the newest `most` are looked at.
     """
+    last = jobs.c.job_id if user is not None else jobs.c.stop_time  # what an index has in order
+    newest = select(jobs.c.job_id).where(jobs.c.stop_time >= since).order_by(last.desc()).limit(most)
+    if user is not None:
+        newest = newest.where(jobs.c.job_user == user)
+    if project is not None:
+        newest = newest.where(jobs.c.project == project)
+    if sight is not None:
+        newest = newest.where(sight.holds(jobs.c.job_user, jobs.c.project))
+    chosen = newest.subquery()
     held, used = job_summaries.c.core_seconds, job_summaries.c.cpu_seconds
     steps = [(used * bins < held * upper, upper - 1) for upper in range(1, bins)]
-    place = case(*steps, else_=bins - 1)
+    place = case((or_(held.is_(None), held <= 0, used.is_(None)), UNMEASURED), *steps, else_=bins - 1)
     query = (
-        select(place, func.count(), func.sum(held))
-        .join(jobs, job_summaries.c.job_id == jobs.c.job_id)
-        .where(jobs.c.stop_time >= since, held > 0, used.is_not(None))
+        select(place, func.count(), func.coalesce(func.sum(held), 0))
+        .select_from(chosen)
+        .outerjoin(job_summaries, job_summaries.c.job_id == chosen.c.job_id)
         .group_by(place)
     )
-    if user is not None:
-        query = query.where(jobs.c.job_user == user)
-    if project is not None:
-        query = query.where(jobs.c.project == project)
-    if sight is not None:
-        query = query.where(sight.holds(jobs.c.job_user, jobs.c.project))
     return {int(n): (int(count), float(amount)) for n, count, amount in tx.execute(query)}
 
 

@@ -16,6 +16,7 @@ _DAY = 86_400
 _MONTH = 30 * _DAY
 _MOST_DAYS = 4000
 BINS = 10
+_MOST_JOBS = 100_000
 
 
 class ProfileRequest(VerbRequest):
@@ -46,6 +47,7 @@ class ShareOfDay(Struct, frozen=True):
 class ProfileResponse(Struct, frozen=True):
     """How well jobs used their cores, in ten bins, and which part of all that was held was theirs, by day.
 
+    The bins have the newest 100,000 jobs at most; `more`: there may be older ones in that time, which are not in them.
     `own`: only jobs of the caller, and of projects it leads, are in it.
     """
 
@@ -53,6 +55,7 @@ class ProfileResponse(Struct, frozen=True):
     bins: list[ProfileBin]
     shares: list[ShareOfDay]
     own: bool
+    more: bool
 
 
 @verb(
@@ -69,7 +72,7 @@ async def usage_profile(context: RequestContext, request: ProfileRequest) -> Pro
 
     def read(tx: Tx) -> ProfileResponse:
         sight = context.advised
-        counted = summaries.count_by_use(tx, since, bins=BINS, sight=sight, **whose)
+        counted = summaries.count_by_use(tx, since, bins=BINS, most=_MOST_JOBS, sight=sight, **whose)
         everybody: defaultdict[int, float] = defaultdict(float)
         for row in summaries.usage_by(tx, ["day"], since=since, until=until, most=_MOST_DAYS):
             everybody[int(row.group[0])] = row.usage.core_seconds
@@ -79,6 +82,7 @@ async def usage_profile(context: RequestContext, request: ProfileRequest) -> Pro
             [ProfileBin(n / BINS, (n + 1) / BINS, *counted.get(n, (0, 0.0))) for n in range(BINS)],
             [ShareOfDay(day := int(row.group[0]), row.usage.core_seconds, everybody[day]) for row in theirs],
             context.only_own(request.project),
+            sum(count for count, _ in counted.values()) >= _MOST_JOBS,
         )
 
     return await context.read(read)
