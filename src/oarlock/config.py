@@ -13,13 +13,11 @@ from typing import Any
 
 from oarlock.model.errors import ConfigRefused
 from oarlock.settings import reader as settings_reader
-from oarlock.settings.job_keys import JobSettings
+from oarlock.settings.job_keys import JobSettings, StagingSettings
 from oarlock.settings.kinds import SettingKind
+from oarlock.settings.portal_keys import SignInSettings, SourceSettings
 from oarlock.settings.scheduler_keys import SchedulerSettings
 from oarlock.settings.server_keys import ServerSettings
-from oarlock.settings.sign_in_keys import SignInSettings
-from oarlock.settings.source_keys import SourceSettings
-from oarlock.settings.staging_keys import StagingSettings
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
 VARIABLE = "OARLOCK_CONF"

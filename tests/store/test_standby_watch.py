@@ -10,8 +10,7 @@ from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused
 from oarlock.store.engine import engines, server_lock
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database, parse_address
-from oarlock.store.engine.server_lock import take_for_restore
-from oarlock.store.engine.standby_watch import SILENCE_SECONDS, StandbyWatch
+from oarlock.store.engine.server_lock import SILENCE_SECONDS, StandbyWatch, take_for_restore
 from tests.waiting import wait_until
 
 
@@ -118,7 +117,9 @@ def test_a_restore_has_no_heartbeat_and_is_left_alone(place: str, database: Data
 
 def test_a_database_that_is_away_is_said_to_be_away(place: str, database: Database):
     with watching(place):
-        watch = StandbyWatch.of(place + "-that-does-not-exist" if "?" not in place else place.replace("?", "-none?"))
+        watch = StandbyWatch.of(
+            parse_address(place + "-that-does-not-exist" if "?" not in place else place.replace("?", "-none?"))
+        )
         with pytest.raises(DatabaseAway, match=r"cannot be asked: .*does not exist"):
             watch.look()
         watch.close()

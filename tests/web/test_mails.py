@@ -21,7 +21,7 @@ from oarlock.server.mailing.digests import DigestSender
 from oarlock.server.mailing.mail_queue import MailQueue
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.users import mail_choices, mails
+from oarlock.store.queries.users import mails
 from tests.clusters import add_nodes
 from tests.server.test_mail_queue import _mail_server, free_port
 from tests.web.measured_jobs import DAY, HOUR, ran
@@ -103,7 +103,7 @@ def test_each_leader_of_a_project_gets_its_month(core: _Core, tmp_path: Path):
     assert mail.subject == f"[OAR] Project physics on {core.config.cluster_name} last month"
     assert "Users" in mail.html
     assert "oarlock mail --off month" in mail.body
-    core.database.write(lambda tx: mail_choices.refuse(tx, "eve", "month", now=NOW))
+    core.database.write(lambda tx: mails.refuse_kind(tx, "eve", "month", now=NOW))
     with core.database.read() as tx:
         again = due_digests(tx, core.config, now=core.clock.at, again=True)
     assert [digest.rule for digest in again if digest.user == "eve"] == []
@@ -120,7 +120,7 @@ def test_nothing_is_stored_outside_working_hours(core: _Core):
 
 
 def test_who_refused_the_digest_gets_none(core: _Core):
-    core.database.write(lambda tx: mail_choices.refuse(tx, "daemon", "week", now=NOW))
+    core.database.write(lambda tx: mails.refuse_kind(tx, "daemon", "week", now=NOW))
     asyncio.run(DigestSender(core).store_due())
     assert core.stored() == [("staff.week", "staff@lab.org")]
 
@@ -166,11 +166,11 @@ def test_a_digest_has_text_html_and_a_link_that_works(database: Database, monkey
         nothing = _browse(api, "POST", link.path, b"")
         untouched = database.read
         with untouched() as tx:
-            assert mail_choices.refusing(tx, "week") == frozenset(), "looking at a link changes nothing"
+            assert mails.refusing(tx, "week") == frozenset(), "looking at a link changes nothing"
         pressed = _browse(api, "POST", f"{link.path}?{link.query}", b"List-Unsubscribe=One-Click")
     assert [shown, wrong, nothing, pressed] == [200, 403, 403, 200]
     with database.read() as tx:
-        assert mail_choices.refusing(tx, "week") == frozenset({"daemon"})
+        assert mails.refusing(tx, "week") == frozenset({"daemon"})
         assert [digest.user for digest in due_digests(tx, core.config, now=NOW + 7 * DAY)] == [
             "staff@lab.org",
             "staff@lab.org",

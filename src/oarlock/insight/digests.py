@@ -32,7 +32,7 @@ from oarlock.insight.period import (
 from oarlock.insight.rules import FindingRules, Severity, rules_in_force
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.usage import summaries
-from oarlock.store.queries.users import mail_choices, mails
+from oarlock.store.queries.users import mails
 from oarlock.store.queries.users.mails import NewMail
 
 _MOST_USERS = 10_000
@@ -75,7 +75,7 @@ def _of_staff(config: Config, rule: str, period: ReportPeriod, by: str) -> Itera
 def _of_users(tx: Tx, config: Config, week: ReportPeriod) -> list[DueDigest]:
     if not has_addresses(config):
         return []
-    refusing = mail_choices.refusing(tx, MailKind.WEEK.value)
+    refusing = mails.refusing(tx, MailKind.WEEK.value)
     rows = summaries.usage_by(tx, ["user"], since=week.since, until=week.until, most=_MOST_USERS)
     users = [str(row.group[0]) for row in rows]
     return [
@@ -89,7 +89,7 @@ def _of_leaders(tx: Tx, config: Config, month: ReportPeriod) -> Iterator[DueDige
     """Yield the report of each project to each of its leaders."""
     if not has_addresses(config):
         return
-    refusing = mail_choices.refusing(tx, MailKind.MONTH.value)
+    refusing = mails.refusing(tx, MailKind.MONTH.value)
     for project, leaders in sorted(config.project_leaders.items()):
         for user in leaders:
             if user not in refusing and (address := user_address(config, user)):

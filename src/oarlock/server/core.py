@@ -28,7 +28,7 @@ from oarlock.model.source import SourceHealth
 from oarlock.node.attempt.user.output import OutputRequest
 from oarlock.server.collecting.bookkeeping import make_collector
 from oarlock.server.effects import programs
-from oarlock.server.effects.job_reports import JobReports
+from oarlock.server.effects.notices import JobReports
 from oarlock.server.effects.platform import ServerPlatform
 from oarlock.server.instance import mark_file
 from oarlock.server.monitoring import MonitoringService

@@ -1,4 +1,7 @@
-"""Serve: open the state directory, take its lock, carry out what the reactor decides until a signal stops it."""
+"""Serve: open the state directory, take its lock, carry out what the reactor decides until a signal stops it.
+
+A standby server waits until the active one of its PostgreSQL database is gone, and takes its place.
+"""
 
 import asyncio
 import contextlib
@@ -7,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -28,9 +32,10 @@ from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
 from oarlock.server.process.reserves import raise_limit
 from oarlock.server.process.service_manager import ServiceManager
-from oarlock.server.process.standby import wait_for_turn
 from oarlock.settings.kinds import NodeTransport
 from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import parse_address
+from oarlock.store.engine.server_lock import LOOK_SECONDS, StandbyWatch
 
 PeriodicSteps = Mapping[Periodic, Callable[[], Awaitable[None]]]
 
@@ -211,3 +216,25 @@ async def _until_stopped(core: ServerCore) -> None:
 
 async def _listening(listen: Listener, core: ServerCore) -> None:
     await listen(core)
+
+
+def wait_for_turn(address: str | Path, alive: Callable[[], None]) -> None:
+    """Return once no other server holds the database; a database that is away is waited for as well.
+
+    `alive` is called at every look.
+    """
+    with contextlib.closing(StandbyWatch.of(parse_address(address))) as watch:
+        log.info("standing by", extra={"database": watch.address})
+        alive()
+        while not _is_free(watch):
+            alive()
+            time.sleep(LOOK_SECONDS)
+    log.info("taking over: no other server holds the database")
+
+
+def _is_free(watch: StandbyWatch) -> bool:
+    try:
+        return watch.look()
+    except DatabaseAway as error:
+        log.warning("still standing by", extra={"why": str(error)})
+        return False

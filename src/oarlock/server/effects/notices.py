@@ -5,16 +5,26 @@ import logging
 import smtplib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from oarlock.config import Config
+from oarlock.insight.findings import find
+from oarlock.insight.gather import gather
 from oarlock.insight.mails import build_mail, sender_of
+from oarlock.insight.report import make_report, text_lines
+from oarlock.insight.rules import rules_in_force
 from oarlock.job.run.effects import Notify
 from oarlock.job.run.notices import REPORT
 from oarlock.job.run.reports import IncomingReport, NotificationFailed, NotificationSent
 from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
+from oarlock.model.summary import parse_detail
 from oarlock.node.attempt.user.notice import Notice
+from oarlock.server.process.clock import Clock
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.usage import summaries
 from oarlock.store.queries.users.mails import NewMail
 
 _MAIL_SECONDS = 20.0
@@ -166,3 +176,47 @@ def _as_node_notice(notice: Notify, program: str) -> Notice:
     path, *arguments = options.words(program)
     about = (str(notice.job), notice.name, notice.tag, notice.comment)
     return Notice(notice.job, notice.user, path, (*arguments, *about))
+
+
+_PATIENCE, _PAUSE = 30, 2.0  # how often, and after how many seconds, it is looked whether the collector is done
+
+Read = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
+
+
+class JobReports:
+    """Writes reports from summaries. A job that is just over is summarised a moment later: that is waited for."""
+
+    def __init__(self, config: Config, clock: Clock, read: Read) -> None:
+        self._config, self._clock, self._read = config, clock, read
+
+    async def text(self, job: int) -> str:
+        """Return the report of a job; empty if nothing was measured of it, or if it cannot be written now."""
+        try:
+            for _ in range(_PATIENCE):
+                if await self._read(partial(_is_complete, job=job)):
+                    break
+                await asyncio.sleep(_PAUSE)
+            return str(await self._read(partial(self._write, job=job)))
+        except OarlockError as problem:
+            log.warning("no report of a job", extra={"job": job, "why": str(problem)})
+            return ""
+
+    def _write(self, tx: Tx, *, job: int) -> str:
+        judged = gather(
+            tx,
+            [job],
+            now=int(self._clock.now()),
+            gpu_property=self._config.job_gpu_property,
+            cluster=self._config.cluster_name,
+        )
+        if not judged:
+            return ""
+        detail = parse_detail(summaries.details_of(tx, [job])[job])
+        findings = find(rules_in_force(self._config.findings_file), judged[0].facts, script=judged[0].script)
+        return "\n".join([*text_lines(make_report(judged[0], detail, findings)), ""])
+
+
+def _is_complete(tx: Tx, *, job: int) -> bool:
+    """Return whether the summary of a job has both what its nodes reported and what was sampled."""
+    stored = summaries.of_jobs(tx, [job])
+    return bool(stored) and bool(stored[0].booked)

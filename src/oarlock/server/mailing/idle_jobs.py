@@ -16,7 +16,7 @@ from oarlock.server.core import ServerCore
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import events
 from oarlock.store.queries.usage import judged_jobs
-from oarlock.store.queries.users import finding_warnings, mails
+from oarlock.store.queries.users import finding_records, mails
 from oarlock.store.queries.users.mails import NewMail
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class IdleJobActions:
     def _note(self, tx: Tx, *, due: DueJob, now: int) -> None:
         """Write the warning, the event and the mail together."""
         job, action = due.judged.job, due.action
-        finding_warnings.put(tx, job.id, action.rule.id, action.minutes, at=now)
+        finding_records.put_warning(tx, job.id, action.rule.id, action.minutes, at=now)
         kind = EventType.IDLE_JOB_ENDED if action.ends else EventType.IDLE_JOB_WARNED
         sentence = _sentence(action)
         events.add(tx, [Event(kind, now, f"{action.rule.id}: {sentence}", job.id)])
@@ -77,7 +77,7 @@ class IdleJobActions:
 def due_jobs(tx: Tx, *, rules: Sequence[FindingRule], now: int, gpu_property: str = "") -> list[DueJob]:
     """Return the jobs for which something is due, each by the first rule that finds it."""
     ids = judged_jobs.running_with_gpus(tx, seen_since=now - _FRESH, most=_MOST)
-    warned = finding_warnings.of_jobs(tx, ids)
+    warned = finding_records.warnings_of_jobs(tx, ids)
     acting = judged_jobs.types_of(tx, ids)
     due = []
     for judged in gather(tx, ids, now=now, gpu_property=gpu_property):

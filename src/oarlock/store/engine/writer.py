@@ -16,8 +16,7 @@ from oarlock.failpoints import failpoint
 from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.store.engine import journal
 from oarlock.store.engine.engines import BUSY_SECONDS
-from oarlock.store.engine.outcomes import OutcomeUnknown, transaction_number, was_committed
-from oarlock.store.engine.tx import Tx
+from oarlock.store.engine.tx import OutcomeUnknown, Tx, transaction_number, was_committed
 
 log = logging.getLogger(__name__)
 

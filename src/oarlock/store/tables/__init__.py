@@ -29,8 +29,15 @@ from oarlock.store.tables.jobs import (
     start_predictions,
     walltime_change,
 )
-from oarlock.store.tables.mail import finding_snoozes, finding_warnings, mail_choices, mails
-from oarlock.store.tables.portal import job_shares, saved_views, site_notices
+from oarlock.store.tables.portal import (
+    finding_snoozes,
+    finding_warnings,
+    job_shares,
+    mail_choices,
+    mails,
+    saved_views,
+    site_notices,
+)
 from oarlock.store.tables.resources import resource_logs, resources
 from oarlock.store.tables.site import (
     account_doubts,

@@ -1,8 +1,51 @@
-"""Tables of the portal: links by which jobs are shared, lists of jobs that users keep, notices to all."""
+"""Tables of the portal: shared jobs, saved lists, notices to all; mails, and what was done about findings."""
 
 from sqlalchemy import Index, Table
 
-from oarlock.store.tables.columns import key, metadata, number, optional_number, text, text_key
+from oarlock.store.tables.columns import key, metadata, number, optional_number, partial_index, text, text_key
+
+mails = Table(
+    "mails",
+    metadata,
+    key("mail_id"),
+    number("date"),
+    number("due"),
+    text("user_name"),
+    text("rule"),
+    text("address"),
+    text("subject"),
+    text("body"),
+    text("html"),
+    number("job_id"),
+    number("tries"),
+    number("sent"),
+    text("problem"),
+    Index(None, "user_name"),
+    partial_index("ix_mails_due", "due", "sent = 0"),
+)
+"""Mails that wait, or did. `sent` is the instant at which one was sent or, with a `problem`, given up; 0: it waits."""
+
+mail_choices = Table("mail_choices", metadata, text_key("user_name"), text_key("kind"), number("date"))
+"""Kinds of mails that a user does not want, and since when. Who has no row wants them."""
+
+finding_snoozes = Table(
+    "finding_snoozes",
+    metadata,
+    key("snooze_id"),
+    number("date"),
+    number("until"),
+    text("rule"),
+    text("user_name"),
+    text("reason"),
+    text("author"),
+)
+"""Findings about jobs of a user that staff do not want to see until then, and why."""
+
+finding_warnings = Table(
+    "finding_warnings", metadata, key("job_id"), text_key("rule"), key("idle_minutes"), number("date")
+)
+"""Warnings before a job is ended because of a finding: after how many idle minutes each was sent, and when."""
+
 
 job_shares = Table(
     "job_shares",

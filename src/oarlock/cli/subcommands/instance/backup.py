@@ -61,27 +61,27 @@ def _say(line: str) -> None:
 def _backup(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from oarlock.server import backups, site_files
+    from oarlock.server import backups
 
     state, loaded = _place(arguments)
     made = backups.backup(state, loaded.config, arguments.file, _say)
-    count = site_files.save(arguments.file, loaded, state, samples=arguments.samples)
+    count = backups.save_site_files(arguments.file, loaded, state, samples=arguments.samples)
     if arguments.json:
         print(json.dumps({**asdict(made), "site_files": count}, indent=2))
         return
     print(f"{made.file}: {made.jobs} jobs, {made.bytes} bytes.")
     what = "settings, keys and samples" if arguments.samples else "settings and keys"
-    print(f"{site_files.archive_of(arguments.file)}: {count} files of {what}.")
+    print(f"{backups.site_archive_of(arguments.file)}: {count} files of {what}.")
 
 
 def _restore(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from oarlock.server import backups, site_files
+    from oarlock.server import backups
 
     state, loaded = _place(arguments)
     done = backups.restore(state, loaded.config, arguments.file, _say)
-    site = site_files.restore(arguments.file, state)
+    site = backups.restore_site_files(arguments.file, state)
     if arguments.json:
         print(json.dumps({**asdict(done), **site._asdict()}, indent=2))
         return

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Import, and tell what had a place and what had none."""
     from oarlock.config import load
     from oarlock.lang.sacct import COMMAND
-    from oarlock.server.imports_slurm import import_slurm, partition_rules
+    from oarlock.server.imports import import_slurm, partition_rules
     from oarlock.server.instance import state_of_commands
 
     if arguments.show_sacct:

@@ -1,4 +1,4 @@
-"""Mails that wait to be sent, and what became of them."""
+"""Mails that wait or were sent, and which kinds of mails users do not want."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, insert, literal_column, select, update
 
 from oarlock.store.engine.tx import Tx, allocate_ids
-from oarlock.store.tables import mails
+from oarlock.store.tables import mail_choices, mails
 
 _WAITS = mails.c.sent == literal_column("0")
 _COLUMNS = [column.name for column in mails.columns]
@@ -93,3 +93,24 @@ def advice_since(tx: Tx, since: int, *, prefix: str, most: int, user: str | None
 def forget(tx: Tx, *, before: int) -> None:
     """Delete mails that were sent or given up before an instant."""
     tx.execute(delete(mails).where(mails.c.sent > literal_column("0"), mails.c.sent < before))
+
+
+def refuse_kind(tx: Tx, user: str, kind: str, *, now: int) -> None:
+    """Store that a user does not want mails of a kind."""
+    accept_kind(tx, user, kind)
+    tx.execute(insert(mail_choices), {"user_name": user, "kind": kind, "date": now})
+
+
+def accept_kind(tx: Tx, user: str, kind: str) -> None:
+    """Store that a user wants mails of a kind."""
+    tx.execute(delete(mail_choices).where(mail_choices.c.user_name == user, mail_choices.c.kind == kind))
+
+
+def refused_by(tx: Tx, user: str) -> frozenset[str]:
+    """Return the kinds of mails that a user does not want."""
+    return frozenset(tx.execute(select(mail_choices.c.kind).where(mail_choices.c.user_name == user)).scalars())
+
+
+def refusing(tx: Tx, kind: str) -> Collection[str]:
+    """Return the users who do not want mails of a kind."""
+    return frozenset(tx.execute(select(mail_choices.c.user_name).where(mail_choices.c.kind == kind)).scalars())

@@ -16,8 +16,8 @@ from oarlock.model.errors import BadRequest, Forbidden, NotFound
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.usage import judged_jobs, summaries
 from oarlock.store.queries.usage.summaries import Summary
-from oarlock.store.queries.users import mail_choices, mails, snoozes
-from oarlock.store.queries.users.snoozes import Snooze
+from oarlock.store.queries.users import finding_records, mails
+from oarlock.store.queries.users.finding_records import Snooze
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Instant, VerbRequest, Word
 from oarlock.web.policy import RequiredRole
@@ -106,7 +106,7 @@ async def waste_findings(context: RequestContext, request: WasteFindingsRequest)
             for finding in find(rules, job.facts, elsewhere=bool(job.job.label)):
                 if finding.id in _GROUP_OF and finding.severity is Severity.BAD:
                     by_rule[finding.id, job.job.user].append((job, finding))
-        aside = snoozes.current(tx, now=now)
+        aside = finding_records.current(tx, now=now)
         for snooze in aside:
             by_rule.pop((snooze.rule, snooze.user), None)
         stored = {
@@ -178,7 +178,7 @@ class SnoozeResponse(Struct, frozen=True):
 
 
 @verb(
-    "waste.snooze", "POST /waste/snoozes",
+    "waste.snooze", "POST /waste/finding_records",
     role=RequiredRole.STAFF, request=SnoozeRequest, response=SnoozeResponse,
     summary="Set findings about a user's jobs aside for some days, with the reason.",
 )  # fmt: skip
@@ -192,7 +192,7 @@ async def snooze(context: RequestContext, request: SnoozeRequest) -> SnoozeRespo
 
     def step(tx: Tx) -> SnoozeResponse:
         until = now + request.days * _DAY
-        number = snoozes.add(tx, request.rule, request.user, until=until, reason=reason, author=author, now=now)
+        number = finding_records.add(tx, request.rule, request.user, until=until, reason=reason, author=author, now=now)
         return SnoozeResponse(number)
 
     return await context.change(step, SnoozeResponse)
@@ -205,7 +205,7 @@ class SnoozeByIdRequest(VerbRequest):
 
 
 @verb(
-    "waste.unsnooze", "DELETE /waste/snoozes/{id}",
+    "waste.unsnooze", "DELETE /waste/finding_records/{id}",
     role=RequiredRole.STAFF, request=SnoozeByIdRequest, response=EmptyResponse,
     summary="Show findings again that were set aside.",
 )  # fmt: skip
@@ -213,7 +213,7 @@ async def unsnooze(context: RequestContext, request: SnoozeByIdRequest) -> Empty
     """Remove it."""
 
     def step(tx: Tx) -> None:
-        if not snoozes.remove(tx, request.id):
+        if not finding_records.remove(tx, request.id):
             raise NotFound(f"Nothing is set aside under the number {request.id}.", hint="The waste page lists it.")
 
     return await context.do(step)
@@ -251,7 +251,7 @@ async def send_advice(context: RequestContext, request: AdviceRequest) -> SentAd
     mail = advice.compose_advice(config, advised, author=context.user.name, key=key, now=now)
 
     def step(tx: Tx) -> SentAdviceResponse:
-        if MailKind.ADVICE.value in mail_choices.refused_by(tx, request.user):
+        if MailKind.ADVICE.value in mails.refused_by(tx, request.user):
             raise Forbidden(f"{request.user} does not want such mails.", hint="Speak to each other.")
         if request.user in mails.users_since(tx, mail.rule, now - _WEEK + 1):
             raise Forbidden(

@@ -20,7 +20,7 @@ from oarlock.insight.mails import (
 )
 from oarlock.model.errors import Forbidden
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.users import mail_choices
+from oarlock.store.queries.users import mails
 from oarlock.store.queries.users.mails import NewMail
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.core import ServerInterface
@@ -82,7 +82,7 @@ class DigestsResponse(Struct, frozen=True):
 async def show_choices(context: RequestContext, _: EmptyRequest) -> MailChoicesResponse:
     """Return every kind with the caller's choice."""
     user, config = context.user.name, context.core.config
-    refused = await context.read(lambda tx: mail_choices.refused_by(tx, user))
+    refused = await context.read(lambda tx: mails.refused_by(tx, user))
     choices = [MailChoiceView(kind, says, kind.value not in refused) for kind, says in KINDS.items()]
     return MailChoicesResponse(user_address(config, user), config.mail_digests, choices)
 
@@ -100,15 +100,15 @@ async def choose(context: RequestContext, request: MailChoiceRequest) -> EmptyRe
 
 def _choose(tx: Tx, user: str, kind: MailKind, *, now: int, wanted: bool) -> None:
     if wanted:
-        mail_choices.accept(tx, user, kind.value)
+        mails.accept_kind(tx, user, kind.value)
     else:
-        mail_choices.refuse(tx, user, kind.value, now=now)
+        mails.refuse_kind(tx, user, kind.value, now=now)
 
 
 async def unsubscribe(core: ServerInterface, user: str, kind: str, key: str) -> None:
     """Refuse a kind of mails for the user whose link this is; nobody needs to be signed in."""
     chosen = await _checked(core, user, kind, key)
-    await core.write(lambda tx: mail_choices.refuse(tx, user, chosen.value, now=int(core.clock.now())))
+    await core.write(lambda tx: mails.refuse_kind(tx, user, chosen.value, now=int(core.clock.now())))
 
 
 async def check_unsubscribe(core: ServerInterface, user: str, kind: str, key: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from oarlock.config import load
 from oarlock.model.errors import DatabaseRefused
-from oarlock.server import site_files
+from oarlock.server import backups
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def site(tmp_path):
 
 def saved(site: Path, *, samples: bool = False) -> list[str]:
     backup = site / "backup"
-    site_files.save(backup, load(site / "etc" / "oar.conf"), site / "state", samples=samples)
-    with tarfile.open(site_files.archive_of(backup)) as archive:
+    backups.save_site_files(backup, load(site / "etc" / "oar.conf"), site / "state", samples=samples)
+    with tarfile.open(backups.site_archive_of(backup)) as archive:
         return sorted(name.replace(str(site), "") for name in archive.getnames())
 
 
@@ -40,7 +40,7 @@ def test_settings_secrets_rules_and_keys_are_saved_and_samples_if_wanted(site):
     own = ["root/etc/id_ed25519", "root/etc/oar.conf", "root/etc/password", "root/etc/rules/20-a.toml", "state/keys/7"]
     assert saved(site) == own
     assert saved(site, samples=True) == [*own, "state/past/old.db", "state/samples/log"]
-    assert site_files.archive_of(site / "backup").stat().st_mode & 0o777 == 0o600
+    assert backups.site_archive_of(site / "backup").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_missing_comes_back_and_what_differs_stays(site):
@@ -50,30 +50,30 @@ def test_what_is_missing_comes_back_and_what_differs_stays(site):
     conf.write_text("# changed since\n")
     key.unlink()
     other = site / "elsewhere"
-    done = site_files.restore(site / "backup", other)
+    done = backups.restore_site_files(site / "backup", other)
     assert (key.read_text(), key.stat().st_mode & 0o777) == ("key", 0o600)
     assert (conf.read_text(), conf.with_name("oar.conf.from-backup").read_text()) == ("# changed since\n", whole)
     assert (other / "keys" / "7").read_text() == "of job 7"
     assert done.aside == [str(conf) + ".from-backup"]
     assert len(done.restored) == 4
-    assert site_files.restore(site / "backup", other).restored == [], "a second time there is nothing to do"
+    assert backups.restore_site_files(site / "backup", other).restored == [], "a second time there is nothing to do"
 
 
 def test_a_backup_without_them_is_restored_as_before(site):
-    assert site_files.restore(site / "none", site / "state") == ([], [])
+    assert backups.restore_site_files(site / "none", site / "state") == ([], [])
 
 
 @pytest.mark.parametrize("name", ["root/../etc/shadow", "state/../../x", "elsewhere/x", "state"])
 def test_names_that_lead_elsewhere_are_refused(site, name):
-    with tarfile.open(site_files.archive_of(site / "backup"), "w") as archive:
+    with tarfile.open(backups.site_archive_of(site / "backup"), "w") as archive:
         archive.add(site / "etc" / "password", name)
     with pytest.raises(DatabaseRefused, match="is not whole"):
-        site_files.restore(site / "backup", site / "state")
+        backups.restore_site_files(site / "backup", site / "state")
 
 
 def test_an_archive_that_was_cut_off_is_refused(site):
     saved(site)
-    file = site_files.archive_of(site / "backup")
+    file = backups.site_archive_of(site / "backup")
     file.write_bytes(file.read_bytes()[:700])
     with pytest.raises(DatabaseRefused, match="is not whole"):
-        site_files.restore(site / "backup", site / "state" / "new")
+        backups.restore_site_files(site / "backup", site / "state" / "new")
