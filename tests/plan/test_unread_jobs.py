@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import Snapshot, WaitingJob
+from oarlock.plan.incremental.plan_cache import MANY, find_starts, thin
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.thinning import MANY, find_starts, thin
 from tests.plan.drawing import NOW, asks, cluster, planned, runs, snapshot
 from tests.plan.random_snapshots import small
 

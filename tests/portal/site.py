@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState
 from oarlock.model.resource import ResourceState

@@ -1,6 +1,6 @@
 """The scheduler's page: what it counts, and what it says of predicted starts."""
 
-from oarlock.job.reactor.pass_log import MOST_PASSES, PassRecord, new_log
+from oarlock.job.reactor.passes import MOST_PASSES, PassRecord, new_log
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx

@@ -17,10 +17,9 @@ from oarlock.model.job_type import JobType, JobTypes, parse_types
 from oarlock.model.plan import Plan
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import ResourceTable, SitePlan, Snapshot
-from oarlock.plan.incremental.plan_cache import PlanCache, is_cacheable
+from oarlock.plan.incremental.plan_cache import PlanCache, find_starts, is_cacheable
 from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.thinning import find_starts
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.planning import snapshot
 

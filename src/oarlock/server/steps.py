@@ -12,8 +12,8 @@ from typing import TypeVar
 from oarlock.config import Config
 from oarlock.job import explain
 from oarlock.job.cluster import node_states
-from oarlock.job.reactor import pass_log
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor import passes
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.job.reactor.reactor import AGAIN_SECONDS, Change, Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass, WholePass
 from oarlock.job.run import kill, recover, suspend
@@ -72,7 +72,7 @@ class JobSteps(DatabaseAccess, ABC):
     ) -> None:
         super().__init__(database)
         self.state_dir, self.config, self.clock = state_dir, config, clock
-        self.passes = pass_log.new_log()
+        self.passes = passes.new_log()
         self.changed = asyncio.Event()  # set when the reactor may have something to do
         self.site = StepContext(config, key)
         self.reactor = Reactor(self.site, _periods(config), began=clock.steady(), wake=self.changed.set)

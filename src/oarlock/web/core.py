@@ -13,7 +13,7 @@ from oarlock.job.check.finding import CheckFinding
 from oarlock.job.check.live import NodeAttempts
 from oarlock.job.explain import ReservationOutcome, StartEstimate
 from oarlock.job.monitoring import MonitoringStatus
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.job.run.effects import ActionResult
 from oarlock.measure.collect.questions import Question
 from oarlock.measure.live import LiveUsage

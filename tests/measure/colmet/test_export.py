@@ -11,7 +11,7 @@ from oarlock.measure.collect.files.hdf5 import ArchivedJob
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.colmet.export import export_jobs
-from oarlock.measure.colmet.translate import ColmetTranslator, decode
+from oarlock.measure.colmet.receive import ColmetTranslator, decode
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.wire import encode_sample
 from oarlock.store.engine.opening import open_database

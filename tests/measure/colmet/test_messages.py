@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from oarlock.measure.colmet.maps import RUST_TABLE, VERSIONS, whole_milliseconds
 from oarlock.measure.colmet.messages import ColmetRecord, UnreadableMessage
+from oarlock.measure.colmet.receive import ColmetTranslator, decode
 from oarlock.measure.colmet.records import LAYOUTS
-from oarlock.measure.colmet.translate import ColmetTranslator, decode
 from oarlock.measure.metrics import catalogue
 from oarlock.node.measure.wire import decode_sample, encode_sample
 from oarlock.node.sources.probe import split

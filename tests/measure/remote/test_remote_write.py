@@ -10,10 +10,9 @@ import pytest
 
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.live import LiveUsage
-from oarlock.measure.remote.remote_series import RemoteSeries
+from oarlock.measure.remote.remote_series import RemoteSeries, encode_labels
 from oarlock.measure.remote.remote_write import RemoteWriter
 from oarlock.measure.remote.target import RemoteTarget, check_installed
-from oarlock.measure.remote.write_request import encode_labels
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.wire import encode_sample
 from tests.measure.real_prometheus import Prometheus

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oarlock.job.cluster import healing, node_states, power
+from oarlock.job.cluster import node_states, power
 from oarlock.job.run import finish, recover, suspend
 from oarlock.job.run.effects import Effect
 from oarlock.job.run.finish import FinishedAttempts
@@ -105,7 +105,7 @@ def _take_about_nodes(unit: UnitOfWork, report: NodesChecked | NodesWoken | Node
         case NodesWoken():
             power.nodes_woken(unit, report)
         case NodesHealed():
-            healing.nodes_healed(unit, report)
+            node_states.nodes_healed(unit, report)
 
 
 def _checkpointed(unit: UnitOfWork, report: Checkpointed) -> None:

@@ -4,7 +4,10 @@ Passes take a bounded share of the time. Under load, what happens during the pau
 """
 
 import heapq
+from collections import deque
 from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from oarlock.job.reactor.steps import Moment, QuickPass, WholePass
 from oarlock.job.run.starting.schedule import Decision
@@ -158,3 +161,24 @@ class PassSchedule:
         if at.steady >= self.dates_at:
             return 0.0
         return min(max(_LEAST_WHOLE, _WHOLE_SHARE * self._looking), max(_LONGEST_WHOLE, self._looking))
+
+
+MOST_PASSES = 200
+
+
+class PassRecord(Struct, frozen=True):
+    """A scheduling pass: when, how long it took with what it decided, how many jobs it started and left unread.
+
+    `whole`: it planned all waiting jobs; a quick pass only starts those that fit now.
+    """
+
+    at: int
+    seconds: float
+    whole: bool
+    started: int
+    left: int
+
+
+def new_log() -> deque[PassRecord]:
+    """Return an empty log; it forgets the oldest pass for each one beyond its length."""
+    return deque(maxlen=MOST_PASSES)

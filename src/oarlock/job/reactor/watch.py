@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oarlock.job.cluster import healing, node_states, power
+from oarlock.job.cluster import node_states, power
 from oarlock.job.run import finish, kill, suspend, walltime
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
@@ -46,7 +46,7 @@ def check(
     node_states.suspect_expired(unit)
     _mark_dead(unit, jumped)
     power.manage_power(unit)
-    healing.heal_suspected(unit)
+    node_states.heal_suspected(unit)
     suspend.close_events_of_ended_jobs(tx)
     effects = [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
     return [*effects, *walltime.look_again(tx, context, now=now)]

@@ -1,12 +1,21 @@
 """The series of nodes and jobs as an engine gets them: under the names and labels of the server's `/metrics`.
 
 The labels of a series are encoded once; a sample then costs a few bytes joined a value. When a job is over, or a series
-vanishes, a marker ends it, as a scrape would.
+vanishes, a marker ends it, as a scrape would. The messages are those of Prometheus remote write 1.0:
+
+    WriteRequest { repeated TimeSeries timeseries = 1; }
+    TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+    Label        { string name = 1; string value = 2; }
+    Sample       { double value = 1; int64 timestamp = 2; }
+
+Four messages of two fields each, which do not change any more: a library for them would be larger than they are. A
+request is the concatenation of its series, so each is encoded alone.
 """
 
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from oarlock.measure import names
@@ -16,7 +25,6 @@ from oarlock.measure.collect.collector import LoggedSample
 from oarlock.measure.exposition import JOB_INFO, info_labels, labels
 from oarlock.measure.live import FAMILIES, MANAGER, describe_job
 from oarlock.measure.naming import Naming, OutputSeries, pairs
-from oarlock.measure.remote.write_request import STALE, encode_labels, encode_series, encode_timestamp
 from oarlock.node.measure.wire import NODE, RawSubject
 
 _JOBS = "jobs"  # how many there are on a node: counted here, as the server does for its page
@@ -114,3 +122,46 @@ def _changed(before: Mapping[int, _SubjectColumns], now: Mapping[int, _SubjectCo
 
 def _labels_of(subjects: Mapping[int, _SubjectColumns]) -> set[bytes]:
     return {encoded for columns in subjects.values() for encoded in columns.all_labels}
+
+
+STALE = struct.pack("<Q", 0x7FF0000000000002)
+"""The value that ends a series: without it an engine shows the last value for five more minutes."""
+
+_SERIES, _LABEL, _SAMPLE = b"\x0a", b"\x0a", b"\x12"  # field 1, 1 and 2, each with a length
+_NAME, _TEXT = b"\x0a", b"\x12"
+_VALUE, _TIMESTAMP = b"\x09", b"\x10"  # field 1 as 8 bytes, field 2 as a varint
+_DOUBLE_SIZE = 8
+_MORE = 0x80
+
+
+@lru_cache(maxsize=8192)
+def varint(number: int) -> bytes:
+    """Encode a whole number that is not negative, seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while number >= _MORE:
+        encoded.append(number % _MORE | _MORE)
+        number //= _MORE
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def encode_labels(labels: Mapping[str, str]) -> bytes:
+    """Encode the labels of a series, sorted by name as the protocol wants it; empty ones are left out."""
+    return b"".join(_label(name.encode(), text.encode()) for name, text in sorted(labels.items()) if text)
+
+
+def _label(name: bytes, text: bytes) -> bytes:
+    body = _NAME + varint(len(name)) + name + _TEXT + varint(len(text)) + text
+    return _LABEL + varint(len(body)) + body
+
+
+def encode_timestamp(milliseconds: int) -> bytes:
+    """Encode the instant of a sample; all samples of one instant share it."""
+    return _TIMESTAMP + varint(milliseconds)
+
+
+def encode_series(labels: bytes, value: bytes, timestamp: bytes) -> bytes:
+    """Encode a series with one sample, whose value is a packed double, as a part of a request."""
+    size = len(_VALUE) + _DOUBLE_SIZE + len(timestamp)
+    sample = _SAMPLE + varint(size) + _VALUE + value + timestamp
+    return _SERIES + varint(len(labels) + len(sample)) + labels + sample

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from oarlock.config import Config
 from oarlock.job import explain
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.measure.collect.questions import (
     JobCurves,

@@ -1,7 +1,7 @@
 """The scheduler's page: queues, why jobs wait, the last passes, and how good predicted starts were."""
 
 from oarlock.insight.drawing.time_plot import PlotLine, TimePlot
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.measure.collect.questions import SchedulerFiguresView
 from oarlock.model.errors import OarlockError
 from oarlock.web.pages.parts.registry import page

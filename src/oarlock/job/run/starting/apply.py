@@ -9,9 +9,10 @@ from functools import partial
 from msgspec import structs
 
 from oarlock.job.admission import dates
+from oarlock.job.admission.containers import is_open
 from oarlock.job.run import kill, walltime
 from oarlock.job.run.effects import Checkpoint, Effect, ScheduleAgain, WakeNodes
-from oarlock.job.run.starting import containers, launch
+from oarlock.job.run.starting import launch
 from oarlock.job.run.starting.launch import Hosts
 from oarlock.job.run.starting.schedule import (
     Decision,
@@ -23,7 +24,7 @@ from oarlock.job.run.starting.schedule import (
 )
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import Event, EventType
-from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job import HOLDS_RESOURCES, Job, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.plan.planner import begin_pass
 from oarlock.plan.timeline.occupancy import Occupation
@@ -45,7 +46,7 @@ def apply_decision(tx: Tx, context: StepContext, decision: Decision, hosts: Host
     reserved = plans.reserved(tx)
     decision = _answerable(unit, decision, reserved)
     _answer(unit, decision)
-    containers.end_orphans(unit, decision.orphans)
+    end_orphans(unit, decision.orphans)
     _make_room(unit, decision.kill)
     started = _start_all(unit, decision, hosts)
     _predict(unit, decision, started, set(reserved.values()))
@@ -260,3 +261,20 @@ def _predict(unit: UnitOfWork, decision: Decision, started: Sequence[JobStart], 
 def _keep_first_dates(tx: Tx, jobs_of: Mapping[int, int], placed: Iterable[Prediction], *, now: int) -> None:
     dates = {jobs_of[place.moldable_id]: place.start for place in placed if place.moldable_id in jobs_of}
     predictions.keep_first(tx, dates.items(), now=now)
+
+
+def end_orphans(unit: UnitOfWork, ids: Collection[int]) -> None:
+    """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
+    orphans = [unit.jobs[number] for number in ids if number in unit.jobs]
+    numbers = {int(name) for job in orphans if (name := parse_types(job.types).inner or "").isdecimal()}
+    live = {job.id for job in jobs.existing(unit.tx, numbers) if is_open(job)}
+    lost = [job for job in orphans if _is_lost(job, live)]
+    for job in lost:
+        kill.end_all(unit, [job.id], f"its container `{parse_types(job.types).inner}` is over")
+
+
+def _is_lost(job: Job, live: set[int]) -> bool:
+    name = parse_types(job.types).inner or ""
+    if job.state in HOLDS_RESOURCES:
+        return job.state is not JobState.FINISHING
+    return job.state is JobState.WAITING and name.isdecimal() and int(name) not in live

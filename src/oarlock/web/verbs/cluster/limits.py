@@ -4,9 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.job.admission import dry_run, stored_rules
-from oarlock.job.admission.dry_run import DryRunResult
-from oarlock.job.admission.stored_rules import StoredRuleView
+from oarlock.job.admission import stored_rules
+from oarlock.job.admission.stored_rules import DryRunResult, StoredRuleView
 from oarlock.job.limits import (
     AffectedJobs,
     QuotasInForce,
@@ -264,12 +263,12 @@ async def try_rule(context: RequestContext, request: RuleDryRunRequest) -> DryRu
     """Read the jobs, then apply the rules to each in a thread."""
     now, config = context.now, context.core.config
     since = now - _WEEK if request.since is None else int(request.since)
-    submitted = await context.read(lambda tx: dry_run.submitted_since(tx, since, now + 1))
+    submitted = await context.read(lambda tx: stored_rules.submitted_since(tx, since, now + 1))
     types = await context.read(properties.types)
 
     def work() -> DryRunResult:
-        groups = {user: groups_of(user) for user in dry_run.users_of(submitted)}
-        return dry_run.try_rules(request.rule, submitted, types, config=config, groups=groups)
+        groups = {user: groups_of(user) for user in stored_rules.users_of(submitted)}
+        return stored_rules.try_rules(request.rule, submitted, types, config=config, groups=groups)
 
     return await context.core.compute(work, user=context.reader)
 

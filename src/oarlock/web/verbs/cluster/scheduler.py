@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from oarlock.job.reactor.pass_log import PassRecord
+from oarlock.job.reactor.passes import PassRecord
 from oarlock.job.run.starting.schedule import plan_settings
 from oarlock.measure.collect.questions import SchedulerFigures, SchedulerFiguresView, no_figures
 from oarlock.store.engine.tx import Tx
