@@ -152,7 +152,7 @@ def list_groups(mounts: CgroupMounts) -> Iterator[JobGroup]:
     places: dict[str, list[Path]] = {}
     for base in dict.fromkeys([*mounts.v1.values(), *([mounts.v2] if mounts.v2 else [])]):
         for pattern in (f"{ROOT}/*/*/", f"{drivers.SLICE}/oarlock-*.scope/*/"):
-            for place in map(Path, glob.iglob(f"{base}/{pattern}")):  # Path.glob fails where a group goes meanwhile
+            for place in map(Path, glob.iglob(f"{base}/{pattern}")):  # noqa: PTH207  (Path.glob fails where a group goes)
                 if _GROUP.fullmatch(place.name) and place.is_dir():
                     places.setdefault(str(place.relative_to(base)), []).append(place)
     for path, where in sorted(places.items()):

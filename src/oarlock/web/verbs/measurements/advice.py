@@ -178,7 +178,7 @@ class SnoozeResponse(Struct, frozen=True):
 
 
 @verb(
-    "waste.snooze", "POST /waste/finding_records",
+    "waste.snooze", "POST /waste/snoozes",
     role=RequiredRole.STAFF, request=SnoozeRequest, response=SnoozeResponse,
     summary="Set findings about a user's jobs aside for some days, with the reason.",
 )  # fmt: skip
@@ -205,7 +205,7 @@ class SnoozeByIdRequest(VerbRequest):
 
 
 @verb(
-    "waste.unsnooze", "DELETE /waste/finding_records/{id}",
+    "waste.unsnooze", "DELETE /waste/snoozes/{id}",
     role=RequiredRole.STAFF, request=SnoozeByIdRequest, response=EmptyResponse,
     summary="Show findings again that were set aside.",
 )  # fmt: skip
