@@ -11,6 +11,7 @@ import pytest
 
 from oarlock.measure.collect.jobs import describe_ended
 from oarlock.measure.posting.envelope import LARGEST_INFLATED, AgentNotice, NotedGap, NotedJob, encode_notice, pack
+from oarlock.measure.posting.receive import OLDEST_SECONDS
 from oarlock.node.measure.wire import SampleEncoder
 from oarlock.store.queries.job import agent_jobs
 from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
@@ -37,7 +38,7 @@ class Node:
     """A node of another cluster with an agent: its token, and its numbers for jobs."""
 
     def __init__(self, api: Running, name: str = "n7", cluster: str | None = "alpha") -> None:
-        about = {"name": name, "node": name} | ({"cluster": cluster} if cluster else {})
+        about = {"name": f"{cluster}-{name}", "node": name} | ({"cluster": cluster} if cluster else {})
         self._client = api.client_at_port(api.client.post("/tokens", about).body["token"])
         self.name, self.api = name, api
         self.encoder = SampleEncoder(BOOT)
@@ -156,7 +157,7 @@ def test_samples_without_a_valid_token_are_refused(api, token):
 def test_a_token_that_is_revoked_is_worthless_at_once(api):
     node = Node(api)
     assert node.send().status == 200
-    assert api.client.delete("/tokens/n7").status == 200
+    assert api.client.delete("/tokens/alpha-n7").status == 200
     assert node.send().status == 401
 
 
@@ -269,11 +270,55 @@ def test_a_job_is_over_when_all_its_nodes_send_samples_without_it(api):
     assert ended(api) == [0, seen]
 
 
-def test_a_job_whose_nodes_are_silent_is_over_after_an_hour(api):
+def test_two_clusters_with_a_node_of_one_name_share_nothing(api):
+    nodes = [Node(api, cluster=cluster) for cluster in ("alpha", "beta")]
+    for second in range(15):
+        for place, node in enumerate(nodes):
+            frames = [notice(told(1, "4711"))] if second == 0 else []
+            frames.append(node.sample({1: second * (place + 2.0)}, load=10.0 * (place + 1)))
+            assert node.send(*frames).body == {"taken": 1, "repeated": 0}
+    curves = [api.client.get(f"/nodes/{name}/series?metrics=load_1min&since={NOW}").body for name in ("n7", "n7@beta")]
+    assert [{point[2] for point in view["series"][0]["points"]} for view in curves] == [{10.0}, {20.0}]
+    assert [view["involved_jobs"] for view in curves] == [[FIRST_NUMBER + 1], [FIRST_NUMBER + 2]]
+    rates = [curve(api, f"4711/series?cluster={name}&metrics=cpu_seconds_total") for name in ("alpha", "beta")]
+    assert rates == [[1.0] * 14, [1.5] * 14]  # each sends every other second
+    api.run(api.core.restart_measuring())  # who has the name does not depend on who sends first then
+    api.run(api.core.agents.begin())
+    nodes[1].send(notice(told(1, "4711")), nodes[1].sample({1: 99.0}))
+    with api.core.database.read() as tx:
+        assert {job.cluster: job.nodes for job in agent_jobs.not_over(tx)} == {"alpha": ("n7",), "beta": ("n7@beta",)}
+
+
+def test_a_node_that_was_silent_for_hours_goes_on_with_its_job(api):
+    node = Node(api)
+    node.send(notice(told(1, "4711")), *(node.sample({1: float(second)}) for second in range(15)))
+    api.core.clock.at += 5 * 3600
+    api.run(api.core.agents.sweep())
+    node.send(*(node.sample({1: 15.0 + second}) for second in range(15)))
+    assert ended(api) == [0]
+    view = api.client_of("nobody").get("/jobs/4711/series?cluster=alpha&metrics=cpu_seconds_total").body
+    assert len([point for point in view["series"][0]["points"] if point[2] is not None]) == 28
+    [[_, since, until, why]] = view["gaps"]
+    assert (until - since, why) == (5 * 3600 + 1, "nothing came")
+
+
+def test_a_job_that_one_node_lost_and_others_are_silent_about_is_over_after_an_hour(api):
+    first, second = Node(api), Node(api, "n8")
+    for node in (first, second):
+        node.send(notice(told(1)), node.sample({1: 1.0}))
+    seen = api.core.clock.at
+    for seconds, wanted in ((3000, 0), (700, seen)):
+        api.core.clock.at += seconds
+        first.send(first.sample({}))
+        api.run(api.core.agents.sweep())
+        assert ended(api) == [wanted]
+
+
+def test_a_job_whose_nodes_are_silent_is_over_when_nothing_of_it_can_come(api):
     node = Node(api)
     node.send(notice(told(1)), node.sample({1: 1.0}))
     seen = api.core.clock.at
-    for seconds, wanted in ((3200, 0), (400, seen)):
+    for seconds, wanted in ((int(OLDEST_SECONDS) - 400, 0), (400, seen)):
         api.core.clock.at += seconds
         api.run(api.core.restart_measuring())  # what it knows is in the database
         api.run(api.core.agents.begin())

@@ -190,9 +190,34 @@ def test_a_step_does_a_little_and_goes_on_the_next_time(places):
     kept = Retention(places, RetentionPolicy(keep_free=0))
     kept.step(now=NOW, seconds=0.0)
     assert names(places).count("1.thin.h5") == 1 or "5.h5" in names(places)
-    for _ in range(20):
+    for _ in range(60):  # it stops after each part of a file
         kept.step(now=NOW, seconds=0.0)
     assert names(places) == [f"{job}.thin.h5" for job in range(1, 6)]
+
+
+def test_a_huge_file_is_thinned_a_little_at_a_time_and_samples_are_taken_meanwhile(places, monkeypatch):
+    collector = fed(places, 1)
+    aged(places.archived(1), 100)
+    monkeypatch.setattr(thinning, "_BATCH_VALUES", 8)  # as if it had millions of rows
+    kept = Retention(places, RetentionPolicy(keep_free=0))
+    steps = 0
+    while names(places) != ["1.thin.h5"]:
+        kept.step(now=NOW, seconds=0.0)
+        steps += 1
+        assert {path.name for path in places.root.rglob("1*.h5")} & {"1.h5", "1.thin.h5"}  # never without a file
+        collector.take("n1", encode_sample(float(NOW + steps), {"load_1min": 2.0}, {}), set(), at=float(NOW + steps))
+        assert steps < 1000
+    assert steps > 10
+    assert collector.counts["rows"] > steps
+
+
+def test_thinning_that_is_given_up_leaves_the_file(places):
+    fed(places, 1)
+    whole = places.archived(1)
+    walk = thinning.thin_in_steps(whole, whole.with_name("1.thin.h5"), places.temporary)
+    next(walk)
+    walk.close()
+    assert (names(places), list(places.temporary.iterdir())) == (["1.h5"], [])
 
 
 @settings(max_examples=25)

@@ -298,7 +298,8 @@ def _write(places: SamplePlaces, target: Path, content: _Content, about: Archive
         if content.thinned:
             group.attrs["thinned"] = content.thinned
         for table in content.tables:
-            hdf5.write_rows(group, table.name, table.cells, table.series)
+            for _ in hdf5.write_rows(group, table.name, table.cells, table.series):
+                pass
             if table.hosts:
                 _describe_table(group, table, scope)
 

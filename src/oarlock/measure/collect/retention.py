@@ -77,11 +77,13 @@ class Retention:
             return
         pinned = self._pinned()
         for log_path in sorted(self._places.nodes.glob("*/*.rows")):
-            yield self._close_day(log_path, now)
+            yield from self._close_day(log_path, now)
         for path in sorted(self._places.nodes.glob("*/*.h5")):
-            yield self._keep(path, now - day_of(path), self._policy.node_days)
+            yield from self._keep(path, now - day_of(path), self._policy.node_days)
         for job, path in self._places.archived_jobs():
-            yield "" if job in pinned else self._keep(path, _age(path, now), self._policy.thin_days)
+            if job not in pinned:
+                yield from self._keep(path, _age(path, now), self._policy.thin_days)
+            yield ""
         yield from self.make_room(now=now)
 
     def make_room(self, *, now: float) -> Iterator[str]:
@@ -97,7 +99,7 @@ class Retention:
         for _, path in sorted(ages, reverse=True):
             if not self._is_short_of_room():
                 return
-            yield self._attempt(path, lambda path: _thin(path, self._places.temporary))
+            yield from self._attempt(path, self._thin)
 
     def _whole_files(self, now: float) -> Iterator[tuple[float, Path]]:
         """Yield the files that may be thinned early, with their age."""
@@ -109,50 +111,66 @@ class Retention:
             if job not in pinned and not is_thinned(path):
                 yield _age(path, now), path
 
-    def _close_day(self, path: Path, now: float) -> str:
+    def _close_day(self, path: Path, now: float) -> Iterator[str]:
         """Make a file of a node's log once its day is over."""
-        if now < day_of(path) + _DAY + _SETTLED:
-            return ""
-        return self._attempt(path, self._archive_day)
+        if now >= day_of(path) + _DAY + _SETTLED:
+            yield from self._attempt(path, self._archive_day)
+        yield ""
 
-    def _archive_day(self, path: Path) -> str:
+    def _archive_day(self, path: Path) -> Iterator[str]:
         target = path.with_suffix(".h5")
         if not target.exists() and (content := survey_log(path)).rows:
             about = ArchivedJob(0, name=path.parent.name)
             hdf5.write_job(target, self._places.temporary, about, content, scope="node")
         path.unlink()
-        return f"{target} made"
+        yield f"{target} made"
 
-    def _keep(self, path: Path, age: float, last_days: int) -> str:
+    def _keep(self, path: Path, age: float, last_days: int) -> Iterator[str]:
+        change = self._due_change(path, age, last_days)
+        if change is not None:
+            yield from self._attempt(path, change)
+        yield ""
+
+    def _due_change(self, path: Path, age: float, last_days: int) -> "_Change | None":
         policy = self._policy
         if last_days and age > last_days * _DAY:
-            return self._attempt(path, _delete)
+            return _delete
         if is_thinned(path):
             is_due = policy.thin_days and age > policy.thin_days * _DAY
-            return self._attempt(path, self._thin_to_hours) if is_due and self._is_of_node(path) else ""
+            return self._thin_to_hours if is_due and self._is_of_node(path) else None
         is_due = policy.full_days and age > policy.full_days * _DAY
-        return self._attempt(path, lambda path: _thin(path, self._places.temporary)) if is_due else ""
+        return self._thin if is_due else None
 
     def _is_of_node(self, path: Path) -> bool:
         return path.parent.parent == self._places.nodes
 
-    def _attempt(self, path: Path, change: Callable[[Path], str]) -> str:
+    @staticmethod
+    def _attempt(path: Path, change: "_Change") -> Iterator[str]:
         """Change a file; one that is damaged, or a disk that takes nothing, is logged, and the others go on."""
         try:
-            return change(path)
+            yield from change(path)
         except FileNotFoundError:  # somebody else deleted it
-            return ""
+            pass
         except DamagedArchive as damaged:
             log.warning("a file of measurements is damaged", extra={"file": str(path), "why": str(damaged)})
         except OSError as error:
             log.warning("a file of measurements is kept as it is", extra={"file": str(path), "why": str(error)})
-        return ""
 
-    def _thin_to_hours(self, path: Path) -> str:
+    def _thin(self, path: Path) -> Iterator[str]:
+        """Thin a file; what was its age stays so."""
+        about = path.stat()
+        target = path.with_name(path.name.removesuffix(".h5") + ".thin.h5")
+        for _ in thinning.thin_in_steps(path, target, self._places.temporary):
+            yield ""
+        os.utime(target, (about.st_atime, about.st_mtime))
+        yield f"{path} thinned"
+
+    def _thin_to_hours(self, path: Path) -> Iterator[str]:
         if hdf5.read_about(path).get("thinned") == thinning.HOUR_SECONDS:
-            return ""
-        thinning.thin(path, path, self._places.temporary, thinning.HOUR_SECONDS)
-        return f"{path} thinned to hours"
+            return
+        for _ in thinning.thin_in_steps(path, path, self._places.temporary, thinning.HOUR_SECONDS):
+            yield ""
+        yield f"{path} thinned to hours"
 
     def _is_short_of_room(self) -> bool:
         return self._places.room().free_percent < self._policy.keep_free
@@ -180,18 +198,13 @@ def _age(path: Path, now: float) -> float:
         return 0.0
 
 
-def _delete(path: Path) -> str:
+def _delete(path: Path) -> Iterator[str]:
     path.unlink()
-    return f"{path} deleted"
+    yield f"{path} deleted"
 
 
-def _thin(path: Path, temporary: Path) -> str:
-    """Thin a file; what was its age stays so."""
-    about = path.stat()
-    target = path.with_name(path.name.removesuffix(".h5") + ".thin.h5")
-    thinning.thin(path, target, temporary)
-    os.utime(target, (about.st_atime, about.st_mtime))
-    return f"{path} thinned"
+_Change = Callable[[Path], Iterator[str]]
+"""Changes a file in steps; yields at the end what it did, and before that empty texts."""
 
 
 class KeptFiles(Struct, frozen=True):

@@ -4,7 +4,12 @@ The jobs of another resource manager have numbers that jobs of our own may have 
 those (`store/queries/job/agent_jobs.py`), which replaces the agent's in the frames; from there on they go the way of
 all samples.
 
-A job is over when every node that had it sent samples without it for a while, or when all of them were silent for long.
+A job is over when every node that had it sent samples without it for a while. Nodes that are silent may have samples
+of it that wait at their agents, so it is not over before these would be too old, unless another of its nodes is without
+it.
+
+Two clusters may have a node of the same name. The first that sends has the name; nodes of the others are called after
+their cluster as well (`n7@beta`), so that nothing of the two is mixed.
 """
 
 import asyncio
@@ -34,14 +39,14 @@ GONE_SECONDS = 60.0
 """A job that its nodes do not send any more is over after so long."""
 
 SILENT_SECONDS = 3600.0
-"""A job whose nodes send nothing at all is over after so long."""
+"""A job that one of its nodes does not send any more is over after so long, while others send nothing at all."""
 
 RECONNECT_SECONDS = 300.0
 """For so long after its start a server takes no node for silent: nobody could send while there was none."""
 
 SWEEP_SECONDS = 30.0
 OLDEST_SECONDS = 7 * 86_400.0
-"""Samples that waited at their agent for longer count as that old."""
+"""Samples that waited at their agent for longer count as that old. A job whose nodes are all silent is over then."""
 
 RETRY_SECONDS = 5
 _OWN_NODE_SECONDS = 60.0
@@ -137,11 +142,13 @@ class AgentReceiver:
         self._began = services.clock.now()
         self._where: dict[int, set[str]] = {}  # the nodes of each
         self._checked: dict[str, float] = {}  # until when a node is known to be none of our own
+        self._clusters: dict[str, str] = {}  # by name of a node: the cluster that has the name
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Go on with the jobs that were not over when the last server ended."""
         self._began = self._services.clock.now()
+        self._clusters = await self._services.read(agent_jobs.clusters_of_nodes)
         for job in await self._services.read(agent_jobs.not_over):
             self._seen[job.number] = float(job.last_seen)
             self._where[job.number] = set(job.nodes)
@@ -170,10 +177,11 @@ class AgentReceiver:
         if not self._services.collector.has_room(sum(len(frame) for frame in frames if isinstance(frame, bytes))):
             raise QueueFull
         await self._refuse_own(name)
+        name = await self._kept_name(name, cluster)
         node = self._nodes.setdefault(name, _Node(cluster, proven))
         if not proven and node.proven and self._services.clock.now() - node.at < _PROVEN_SECONDS:
             raise Conflict(f"An agent sends for {name}.", hint="Stop Colmet there: one of the two is enough.")
-        if node.cluster != cluster or node.proven != proven:
+        if node.proven != proven:
             node = self._nodes[name] = _Node(cluster, proven)
         taken = repeated = 0
         for place, frame in enumerate(frames):
@@ -198,6 +206,16 @@ class AgentReceiver:
                 hint="Agents are for the nodes of other resource managers.",
             )
         self._checked[name] = now + _OWN_NODE_SECONDS
+
+    async def _kept_name(self, name: str, cluster: str) -> str:
+        """Return what a node is called here: by its own name, or after its cluster if another one has that name."""
+        has_it = self._clusters.get(name)
+        if has_it is None:
+            has_it = await self._services.write(lambda tx: agent_jobs.claim_node(tx, name, cluster))
+            self._clusters[name] = has_it
+            if has_it != cluster:
+                log.info("another cluster has a node of this name", extra={"node": name, "cluster": cluster})
+        return name if has_it == cluster else f"{name}@{cluster}"
 
     async def _note(self, name: str, node: _Node, notice: AgentNotice, ahead: float) -> None:
         """Learn which jobs the numbers of a node stand for, and mark what the agent dropped, by its clock."""
@@ -285,10 +303,12 @@ class AgentReceiver:
                 del node.numbers[wire], node.noted[wire]
 
     def _is_over(self, number: int, at: float, now: float) -> bool:
-        if now - at > self._silent and now - self._began > RECONNECT_SECONDS:
-            return True
         nodes = [self._nodes.get(name) for name in self._where.get(number, ())]
-        return now - at > self._gone and all(node is not None and node.at > at for node in nodes)
+        without_it = [node is not None and node.at > at for node in nodes]
+        if all(without_it):
+            return now - at > self._gone
+        patience = self._silent if any(without_it) else OLDEST_SECONDS
+        return now - at > patience and now - self._began > RECONNECT_SECONDS
 
 
 def _age(at: float, sent: float | None) -> float:

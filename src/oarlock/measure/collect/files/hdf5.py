@@ -408,10 +408,13 @@ def _new_table(group: "h5py.Group", name: str, size: int, kind: Any) -> "h5py.Da
     )  # fmt: skip
 
 
-def write_rows(group: "h5py.Group", name: str, raw: "np.ndarray[Any, Any]", columns: Iterable[str]) -> None:
-    """Write 8-byte cells (instant, host, values) as a compound table."""
+def write_rows(group: "h5py.Group", name: str, raw: "np.ndarray[Any, Any]", columns: Iterable[str]) -> Iterator[None]:
+    """Write 8-byte cells (instant, host, values) as a compound table; yield after some thousand rows."""
     kind = _kind_of_rows(columns)
-    _new_table(group, name, len(raw), kind)[:] = raw.view(kind).reshape(len(raw))
+    table, rows = _new_table(group, name, len(raw), kind), raw.view(kind).reshape(len(raw))
+    for begin in range(0, len(raw), 8 * _CHUNK):
+        table[begin : begin + 8 * _CHUNK] = rows[begin : begin + 8 * _CHUNK]
+        yield
 
 
 @contextlib.contextmanager

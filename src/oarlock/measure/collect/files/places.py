@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+# A node of another cluster than the one that has its name is called after its cluster: `n7@beta`.
+_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*(@[A-Za-z0-9_.-]+)?")
 _LOG, _FILE, _THIN = ".rows", ".h5", ".thin.h5"
 _LEFT_TO_SERVER = 64 << 20  # four times the reserve that the server gives up when its disk is full
 _SHARE_LEFT = 20

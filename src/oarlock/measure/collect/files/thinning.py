@@ -21,11 +21,24 @@ def thin(path: Path, target: Path, temporary: Path, seconds: int = STRETCH_SECON
     The instant of a stretch is that of its last row. The most of a counter is its last value, so both together give the
     rate between stretches. A file that was thinned before is thinned further.
     """
+    for _ in thin_in_steps(path, target, temporary, seconds):
+        pass
+
+
+def thin_in_steps(path: Path, target: Path, temporary: Path, seconds: int = STRETCH_SECONDS) -> Iterator[None]:
+    """Thin as `thin` does, some megabytes at a time: a file may be huge, and whoever thins has other things to do.
+
+    If it is not gone on with, the file stays as it was.
+    """
+    tables: list[tuple[str, dict[str, Any], ThinnedTable]] = []
     with opened(path) as group:
         name, attributes = group.name, dict(group.attrs)
-        tables = [
-            (table, dict(group[table].attrs), _thinned_table(group, table, seconds)) for table in _tables_of(group)
-        ]
+        for table in _tables_of(group):
+            parts = []
+            for part in _thinned_parts(group, table, seconds):
+                parts.append(part)
+                yield
+            tables.append((table, dict(group[table].attrs), _joined_table(group, table, parts)))
     # Only now: what goes wrong from here on is no fault of the file.
     with created(target, temporary) as file:
         thinned = file.create_group(name)
@@ -33,7 +46,8 @@ def thin(path: Path, target: Path, temporary: Path, seconds: int = STRETCH_SECON
             thinned.attrs[attribute] = value
         thinned.attrs["thinned"] = seconds
         for table, about, rows in tables:
-            _write(thinned, table, about, rows)
+            for _ in _write(thinned, table, about, rows):
+                yield
     if target != path:
         path.unlink()
 
@@ -58,14 +72,15 @@ def _read(group: "h5py.Group", name: str, rows: slice) -> _Rows:
     return _Rows(mean, *ends)
 
 
-def _write(group: "h5py.Group", name: str, attributes: dict[str, Any], thinned: "ThinnedTable") -> None:
+def _write(group: "h5py.Group", name: str, attributes: dict[str, Any], thinned: "ThinnedTable") -> Iterator[None]:
+    """Write a table; yield now and then."""
     _, np = load()
     columns = list(json.loads(attributes["series"]))
     for end, part in (("", thinned.mean), (LEAST, thinned.least), (MOST, thinned.most)):
         raw = np.empty((len(part), part.shape[1] + 2), "<f8")
         raw[:, 2:] = part
         raw.view("<i8")[:, 0], raw.view("<i8")[:, 1] = thinned.times, thinned.host
-        write_rows(group, f"{name}{end}", raw, columns)
+        yield from write_rows(group, f"{name}{end}", raw, columns)
     for attribute, value in attributes.items():
         group[name].attrs[attribute] = value
 
@@ -85,17 +100,23 @@ class ThinnedTable(NamedTuple):
 def read_thinned(path: Path, seconds: int = STRETCH_SECONDS) -> list[ThinnedTable]:
     """Read the tables of a file as if it were thinned; those of one that is thinned already are as they are."""
     with opened(path) as group:
-        return [_thinned_table(group, table, seconds) for table in _tables_of(group)]
+        tables = _tables_of(group)
+        return [_joined_table(group, table, list(_thinned_parts(group, table, seconds))) for table in tables]
 
 
-def _thinned_table(group: "h5py.Group", name: str, seconds: int) -> ThinnedTable:
+def _thinned_parts(group: "h5py.Group", name: str, seconds: int) -> Iterator[tuple[Any, ...]]:
     """Thin a table, so many of its rows at a time that they take some megabytes."""
     _, np = load()
     table = group[name]
-    names, hosts = json.loads(table.attrs["series"]), json.loads(table.attrs["hosts"])
-    many = max(_BATCH_VALUES // (len(names) + 2), 1)
+    many = max(_BATCH_VALUES // (len(json.loads(table.attrs["series"])) + 2), 1)
     stretches = table.fields("time")[...] // (seconds * 1000)
-    parts = [_thinned(_read(group, name, rows), seconds) for rows in _whole_stretches(np, stretches, many)]
+    for rows in _whole_stretches(np, stretches, many):
+        yield _thinned(_read(group, name, rows), seconds)
+
+
+def _joined_table(group: "h5py.Group", name: str, parts: list[tuple[Any, ...]]) -> ThinnedTable:
+    _, np = load()
+    names, hosts = (json.loads(group[name].attrs[about]) for about in ("series", "hosts"))
     return ThinnedTable(list(names.values()), hosts, *(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 

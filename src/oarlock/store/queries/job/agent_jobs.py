@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, insert, select, update
 
+from oarlock.store.engine import facts
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries.job.job_pages import JobSight
@@ -13,6 +14,8 @@ from oarlock.store.tables import agent_jobs
 
 FIRST_NUMBER = 10**12
 """Numbers from here on are those of jobs of other resource managers: jobs of our own never get there."""
+
+_NODE = "agent node "  # before the name of the fact that says which cluster has it
 
 
 class DescribedJob(NamedTuple):
@@ -89,6 +92,16 @@ def _update(tx: Tx, stored: AgentJob, described: DescribedJob, *, node: str) -> 
     before = (stored.manager, stored.user, stored.uid, stored.account, stored.name, " ".join(stored.nodes))
     if tuple(new.values()) != before:
         tx.execute(update(agent_jobs).where(agent_jobs.c.number == stored.number), new)
+
+
+def claim_node(tx: Tx, name: str, cluster: str) -> str:
+    """Return which cluster has the name of a node; this one from now on, if none has it."""
+    return facts.get_or_set(tx, _NODE + name, cluster)
+
+
+def clusters_of_nodes(tx: Tx) -> dict[str, str]:
+    """Return by name of a node which cluster has it."""
+    return {name.removeprefix(_NODE): cluster for name, cluster in facts.with_prefix(tx, _NODE).items()}
 
 
 def note_seen(tx: Tx, seen: Mapping[int, int], ended: Mapping[int, int]) -> None:
