@@ -1,5 +1,6 @@
 """What pages cost the server: 500 nodes, 10,000 live jobs, and a past of a million."""
 
+import gc
 import gzip
 import os
 import re
@@ -23,7 +24,7 @@ from oarlock.store.queries.job import new_jobs
 from tests.store.cluster import run
 from tests.web.nodeless_server import Client, Running, alone
 
-_NOW = 1_795_000_000
+NOW = 1_795_000_000
 _NODES, _CORES, _LIVE, _RUNNING = 500, 16, 10_000, 400
 _PAST = int(os.environ.get("OARLOCK_BENCH_PAST", "1000000"))
 _YEAR, _DAY = 31_536_000, 86_400
@@ -90,6 +91,21 @@ def first_load() -> float:
         return (len(page) + sum(len(_content(client, path)) for path in files)) / 1000
 
 
+@figure("page.next", unit="kB", target=40)
+def next_page() -> float:
+    """Load the largest of the other pages, whose files are there already, compressed."""
+    with _site(past=0) as client:
+        pages = ("/jobs", "/jobs/1", "/nodes", "/nodes/node-001", "/scheduler", "/energy", "/me", "/waste")
+        return max(len(_content(client, path)) for path in pages) / 1000
+
+
+@figure("page.next-gantt", unit="kB", target=40)
+def next_gantt() -> float:
+    """Load the chart of 2,000 jobs on 500 nodes, compressed."""
+    with _site(past=0) as client:
+        return len(_content(client, "/gantt")) / 1000
+
+
 def _content(client: Client, path: str) -> bytes:
     with client.connected() as connection:
         connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
@@ -99,7 +115,7 @@ def _content(client: Client, path: str) -> bytes:
 
 def _wide_chart() -> str:
     seconds = (_MOST_BARS - _RUNNING - 300) * (_YEAR // _PAST)
-    return f"/gantt?since={_NOW - seconds}&until={_NOW}"
+    return f"/gantt?since={NOW - seconds}&until={NOW}"
 
 
 def _paths() -> list[str]:
@@ -146,7 +162,9 @@ def site(folder: Path, *, past: int) -> Iterator[Running]:
             database.write(lambda tx: _past(tx, past) if past else None)
             database.write(lambda tx: _present(tx, ids))
     with alone(path, job_min_uid=1, support=("nobody",)) as api:
-        api.core.clock.at = _NOW
+        api.core.clock.at = NOW
+        gc.collect()
+        gc.freeze()  # as a server does at its start
         yield api
 
 
@@ -154,7 +172,7 @@ def _past(tx: Tx, past: int) -> None:
     """Add jobs of the last year, all at once, with their summaries, the sums of days and, of the last, resources."""
     users = "CASE n % 4 WHEN 0 THEN 'nobody' WHEN 1 THEN 'daemon' WHEN 2 THEN 'games' ELSE 'backup' END"
     numbers = f"WITH RECURSIVE past(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM past WHERE n < {past})"
-    stop, ran = f"({_NOW} - 60 - ({past} - n) * {_YEAR // past})", "(3600 + n % 7200)"
+    stop, ran = f"({NOW} - 60 - ({past} - n) * {_YEAR // past})", "(3600 + n % 7200)"
     tx.exec_driver_sql(
         f"{numbers} INSERT INTO jobs (job_id, state, job_user, queue_name, job_name, submission_time, start_time,"
         " stop_time, array_id, assigned_moldable_job, accounted)"
@@ -177,7 +195,7 @@ def _past(tx: Tx, past: int) -> None:
     tx.exec_driver_sql(
         "WITH RECURSIVE days(t) AS (SELECT 0 UNION ALL SELECT t + 1 FROM days WHERE t < 365)"
         " INSERT INTO usage_days (day, user_name, project, queue_name, jobs, core_seconds, core_busy_seconds)"
-        f" SELECT {_NOW // _DAY * _DAY} - {_DAY} * t, u.value, 'default', 'default', 9, 1e6, 5e5 FROM days, (SELECT"
+        f" SELECT {NOW // _DAY * _DAY} - {_DAY} * t, u.value, 'default', 'default', 9, 1e6, 5e5 FROM days, (SELECT"
         " 'nobody' AS value UNION SELECT 'daemon' UNION SELECT 'games' UNION SELECT 'backup') u"
     )
 
@@ -189,19 +207,19 @@ def _nodes(tx: Tx) -> list[int]:
         for node in range(_NODES)
         for core in range(_CORES)
     ]
-    return resources.add(tx, rows, at=_NOW - _YEAR)
+    return resources.add(tx, rows, at=NOW - _YEAR)
 
 
 def _present(tx: Tx, ids: list[int]) -> None:
     """Add jobs that run, and those that wait with their place in the plan."""
     made = new_jobs.add(tx, [_new(number) for number in range(_LIVE)])
     for place, running in enumerate(made[:_RUNNING]):
-        run(tx, running, ids[place * _CORES : (place + 1) * _CORES], at=_NOW - 100)
+        run(tx, running, ids[place * _CORES : (place + 1) * _CORES], at=NOW - 100)
     first = made[_RUNNING].id
     waiting = f"FROM moldable_job_descriptions WHERE moldable_job_id >= {first}"
     tx.exec_driver_sql(
         "INSERT INTO gantt_jobs_predictions_visu"
-        f" SELECT moldable_id, {_NOW} + 60 + {_APART} * (moldable_job_id - {first}) {waiting}"
+        f" SELECT moldable_id, {NOW} + 60 + {_APART} * (moldable_job_id - {first}) {waiting}"
     )
     tx.exec_driver_sql(
         f"INSERT INTO gantt_jobs_resources_visu SELECT m.moldable_id, r.resource_id FROM (SELECT moldable_id,"
@@ -212,5 +230,5 @@ def _present(tx: Tx, ids: list[int]) -> None:
 
 def _new(number: int) -> Any:
     user = _USERS[number % len(_USERS)]
-    job = Job(id=0, state=JobState.WAITING, user=user, queue="default", name=f"job{number % 40}", submitted=_NOW - 500)
+    job = Job(id=0, state=JobState.WAITING, user=user, queue="default", name=f"job{number % 40}", submitted=NOW - 500)
     return new_jobs.NewJob(job, requests.parse([f"/network_address=1/core={_CORES},walltime=1"]))

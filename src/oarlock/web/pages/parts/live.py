@@ -17,11 +17,16 @@ from oarlock.web.core import ServerInterface
 
 log = logging.getLogger(__name__)
 
-LEAST_SECONDS, MOST_SECONDS = 1.0, 10.0
+LEAST_SECONDS, MOST_SECONDS = 0.7, 10.0
 """Between two events: at least, if something changed, and at most."""
 
+LOOK_SECONDS = 0.2
+"""So often it is looked whether something changed: a change is on the screen within a second."""
+
 COST = 20.0
-"""What is made again rests for so many times as long as it took: at most a twentieth of a core goes into it."""
+"""What is made again rests for so many times as long as it took, together with what is like it: lists of fifty users,
+or fifty charts, take at most a twentieth of a core all together, and are the less fresh the more there are.
+"""
 
 CHECK_SECONDS = 60.0
 """So often it is looked whether a viewer is still signed in."""
@@ -33,8 +38,9 @@ Produce = Callable[[], Awaitable[dict[str, str]]]
 class Feed:
     """What several viewers look at, made again while somebody looks. `changed_at` is the event that last differed."""
 
-    def __init__(self, core: ServerInterface, produce: Produce) -> None:
-        self._core, self._produce = core, produce
+    def __init__(self, core: ServerInterface, produce: Produce, cost_of_all: Callable[[], float]) -> None:
+        self._core, self._produce, self._cost_of_all = core, produce, cost_of_all
+        self.cost = 0.0  # seconds that the last event took to make
         self.viewers = 0
         self.whole = b""
         self.number, self.changed_at = 0, 0
@@ -47,7 +53,8 @@ class Feed:
             while self.viewers and not self._core.stopping.is_set():
                 began, changes = time.monotonic(), self._core.changes
                 await self._publish(b"data: " + msgspec.json.encode(await self._produce()) + b"\n\n")
-                await self._rest(changes, max(LEAST_SECONDS, COST * (time.monotonic() - began)))
+                self.cost = time.monotonic() - began
+                await self._rest(changes, max(LEAST_SECONDS, COST * self._cost_of_all()))
         except OarlockError as refused:
             log.info("a live page ends", extra={"why": str(refused)})
         finally:
@@ -73,7 +80,7 @@ class Feed:
         end = time.monotonic() + max(seconds, MOST_SECONDS)
         await self._sleep(seconds)
         while time.monotonic() < end and self._core.changes == changes and not self._core.stopping.is_set():
-            await self._sleep(LEAST_SECONDS)
+            await self._sleep(min(LOOK_SECONDS, LEAST_SECONDS))
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -94,7 +101,10 @@ class LiveHub:
     async def stream(
         self, key: Hashable, produce: Produce, is_signed_in: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[bytes]:
-        """Yield the events of a feed. Those with the same key share one: a key stands for all that it depends on."""
+        """Yield the events of a feed. Those with the same key share one: a key stands for all that it depends on.
+
+        What has the same first part of the key is alike.
+        """
         feed = self._feed(key, produce)
         feed.viewers += 1
         seen, check_at = 0, time.monotonic() + CHECK_SECONDS
@@ -115,11 +125,15 @@ class LiveHub:
     def _feed(self, key: Hashable, produce: Produce) -> Feed:
         feed = self._feeds.get(key)
         if feed is None or feed.is_over:
-            feed = self._feeds[key] = Feed(self._core, produce)
+            feed = self._feeds[key] = Feed(self._core, produce, lambda: self._cost_of(key))
             task = asyncio.get_running_loop().create_task(self._run(key, feed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return feed
+
+    def _cost_of(self, key: Hashable) -> float:
+        """Return how long all feeds of the kind of one take to make."""
+        return sum(feed.cost for other, feed in self._feeds.items() if _kind(other) == _kind(key))
 
     async def _run(self, key: Hashable, feed: Feed) -> None:
         try:
@@ -127,3 +141,10 @@ class LiveHub:
         finally:
             if self._feeds.get(key) is feed:
                 del self._feeds[key]
+
+
+def _kind(key: Hashable) -> Hashable:
+    """Return the first part of a key: what it shows, without whose it is."""
+    while isinstance(key, tuple) and key:
+        key = key[0]
+    return key
