@@ -81,6 +81,18 @@ def book(tx: Tx, *, now: int, most: int = _AT_ONCE, cluster: str = "") -> int:
     return len(pending)
 
 
+def forget_old(tx: Tx, *, now: int, days: int, most: int = _AT_ONCE) -> int:
+    """Delete summaries, sums of days and energy that are older than so many days, a part of them; 0 days keeps all.
+
+    Return how many rows these were: as long as there are some, there may be more.
+    """
+    if not days:
+        return 0
+    before = (now - days * DAY) // DAY * DAY
+    forgotten = summaries.forget_summaries(tx, before, most=most)
+    return forgotten + summaries.forget_first_day(tx, before) + energy.forget_first_day(tx, before, most=most // 10)
+
+
 def _write(tx: Tx, ids: Collection[int], measured: Mapping[int, MeasuredJob], *, now: int, cluster: str) -> None:
     stored = summaries.details_of(tx, ids)
     ledger = _read_ledger(tx, ids)

@@ -292,11 +292,14 @@ class ServerCore(JobSteps):
         await self._desktops.watch()
 
     async def forget_requests(self) -> None:
-        """Delete unused archives and old answers to requests, these in slices so that others can write in between."""
+        """Delete unused archives, old answers to requests and old summaries, in slices: others write in between."""
         before = int(self.clock.now()) - REQUEST_SECONDS
         while await self.write(
             partial(user_records.forget_answers, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)
         ):
+            pass
+        now, days = int(self.clock.now()), self.config.archive_summary_days
+        while await self.write(partial(summaries.forget_old, now=now, days=days)):
             pass
         await self._archives.remove_unused(now=int(self.clock.now()))
         await asyncio.to_thread(self._stage_outs.remove_old)

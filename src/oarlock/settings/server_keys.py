@@ -133,6 +133,11 @@ class ServerSettings:
     archive_node_days: int = _MEASUREMENTS(
         kinds.COUNT, 3650, "For how many days those of an hour are kept of nodes; 0: for ever."
     )
+    archive_summary_days: int = _MEASUREMENTS(
+        kinds.COUNT,
+        3650,
+        "For how many days the summaries of jobs, the sums of days and the energy ledger are kept; 0: for ever.",
+    )
     archive_keep_free: int = _MEASUREMENTS(
         kinds.whole("a whole number from 0 to 90", most=90),
         10,

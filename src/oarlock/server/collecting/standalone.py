@@ -56,12 +56,14 @@ class CollectCore(DatabaseAccess):
         self.agents = AgentReceiver(self)
 
     async def book_usage(self) -> None:
-        """Add energy that was booked after a job's last summary to it and to the sums of days, for ever."""
+        """Add energy that was booked after a job's last summary to it and to the sums of days; delete old ones."""
         while True:
             await asyncio.sleep(BOOK_SECONDS)
             with contextlib.suppress(OarlockError):  # the database accepts nothing now: at the next turn
-                cluster = self.config.cluster_name
+                cluster, days = self.config.cluster_name, self.config.archive_summary_days
                 while await self.write(partial(summaries.book, now=int(self.clock.now()), cluster=cluster)):
+                    pass
+                while await self.write(partial(summaries.forget_old, now=int(self.clock.now()), days=days)):
                     pass
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, func, literal, literal_column, select
+from sqlalchemy import ColumnElement, Select, delete, func, literal, literal_column, select
 
 from oarlock.store.engine.rows import add_up, bind_ids, id_in
 from oarlock.store.engine.tx import Tx
@@ -73,6 +73,23 @@ def book(tx: Tx, booked: Sequence[BookedDay]) -> None:
             columns = [column.name for column in table.columns]
             statement = add_up(tx.dialect.name, table, latest="until_ms")
             tx.execute(statement, [dict(zip(columns, row, strict=True)) for row in values])
+
+
+def forget_first_day(tx: Tx, before: int, *, most: int) -> int:
+    """Delete what nodes took on the oldest day, and the jobs' shares of it, if it is before an instant.
+
+    Of `most` nodes at once, all of a node together: what is left adds up. Return how many rows these were.
+    """
+    days = energy_days.c
+    oldest = tx.execute(select(func.min(days.day)).where(days.day < before)).scalar()
+    if oldest is None:
+        return 0
+    nodes = select(days.network_address).distinct().where(days.day == oldest).order_by(days.network_address)
+    last = tx.execute(nodes.limit(most)).scalars().all()[-1]
+    return sum(
+        tx.execute(delete(table).where(table.c.day == oldest, table.c.network_address <= last)).rowcount
+        for table in (energy_shares, energy_days)
+    )
 
 
 def _share_rows(booked: Iterable[BookedDay]) -> list[tuple[str, int, int, int, float]]:

@@ -28,7 +28,14 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.job import agent_jobs as foreign_jobs
 from oarlock.store.queries.job.agent_jobs import AgentJob
 from oarlock.store.queries.job.job_pages import JobSight
-from oarlock.store.tables import agent_jobs, job_summaries, jobs, moldable_job_descriptions, usage_days
+from oarlock.store.tables import (
+    agent_jobs,
+    job_summaries,
+    jobs,
+    moldable_job_descriptions,
+    software_days,
+    usage_days,
+)
 
 _FINAL = frozenset(state.value for state in FINAL)
 
@@ -162,6 +169,34 @@ DAY_GROUPS: dict[str, ColumnElement[Any]] = {
     "queue": usage_days.c.queue_name,
 }
 """By what the sums of days can be told."""
+
+
+def forget_summaries(tx: Tx, before: int, *, most: int) -> int:
+    """Delete summaries that were last written before an instant, those of the oldest jobs; return how many.
+
+    Of the first `most` jobs, ours and others': nothing tells by date, and who looks often enough sees all of them.
+    """
+    row = job_summaries.c
+    firsts = [
+        tx.execute(
+            select(row.job_id, row.date).where(row.job_id >= first, row.job_id < end).order_by(row.job_id).limit(most)
+        )
+        for first, end in ((0, foreign_jobs.FIRST_NUMBER), (foreign_jobs.FIRST_NUMBER, 1 << 62))
+    ]
+    old = [job for rows in firsts for job, date in rows if date < before]
+    if old:
+        tx.execute(_delete_of(tx.dialect.name), bind_ids(tx, old))
+    return len(old)
+
+
+def forget_first_day(tx: Tx, before: int) -> int:
+    """Delete the sums of the oldest day, of users and of software, if it is before an instant; return how many."""
+    deleted = 0
+    for table in (usage_days, software_days):
+        oldest = tx.execute(select(func.min(table.c.day)).where(table.c.day < before)).scalar()
+        if oldest is not None:
+            deleted += tx.execute(delete(table).where(table.c.day == oldest)).rowcount
+    return deleted
 
 
 def usage_by(
