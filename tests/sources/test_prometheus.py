@@ -4,17 +4,21 @@ import asyncio
 import socket
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
+from oarlock.insight.mails import MailKind
 from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.remote.engine import EngineAway
 from oarlock.model.errors import OarlockError
 from oarlock.server.sources.portal import PortalMails
-from oarlock.settings.kinds import JobVisibility
+from oarlock.settings.kinds import JobReportMails, JobVisibility
+from oarlock.store.queries.users import mails as stored_mails
 from oarlock.web.pages.admin import admin
 from oarlock.web.pages.scheduler import scheduler
 from oarlock.web.pages.usage import energy
+from oarlock.web.verbs.users.mails import unsubscribe
 from tests.measure.real import free_port
 from tests.server.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
@@ -326,6 +330,58 @@ def test_what_was_answered_holds_for_a_minute_and_so_does_a_failure(accounting, 
                 silent.accept()
 
     _play(tmp_path, accounting, "http://127.0.0.1:9", story)
+
+
+@pytest.mark.parametrize("about", [JobReportMails.ALL, JobReportMails.FINDINGS])
+def test_users_are_mailed_what_their_ended_jobs_used(accounting, prometheus, tmp_path, about):  # noqa: F811
+    addresses, port = tmp_path / "addresses", free_port()
+    addresses.write_text("ann ann@lab.org\nbob bob@lab.org\n")
+    settings = {"mail_job_reports": about, "mail_addresses": addresses, "mail_smtp_server": f"127.0.0.1:{port}",
+                "portal_url": "https://portal.lab.org"}  # fmt: skip
+    _jobs(accounting, job(99, 3, BEGIN - 2000, BEGIN - 1000, nodes="n1"))  # before the first look: not mailed
+
+    async def story(portal):
+        async def pass_until(instant):
+            portal.core.clock.now = lambda: instant
+            await portal.core.follower.look()
+            await portal.core.measurements.look()
+            await mails.send_due()
+
+        mails = PortalMails(portal.core)
+        await pass_until(BEGIN)
+        rows = [_ended(11, limit=300), *(_ended(90 + at, limit=61) for at in range(6)), _ended(12, user=2)]
+        _jobs(accounting, *rows)
+        await pass_until(END + 800)
+        assert not await _stored(portal), "not all is known of them yet"
+        await pass_until(END + 1500)
+        written = await _stored(portal)
+        assert [(mail.user, mail.rule, mail.sent) for mail in written] == [
+            (user, "job.report", 0) for user in (["ann", "bob"] if about is JobReportMails.ALL else ["ann"])
+        ], "the mail server is away: they wait"  # fmt: skip
+        with mail_server(port) as box:
+            await pass_until(END + 3000)
+        letter = next(letter for letter in box.received if letter["To"] == "ann@lab.org")
+        text = letter.get_body(("plain",)).get_content()
+        assert "time.short" in text
+        assert "https://portal.lab.org/jobs/" in text
+        if about is JobReportMails.ALL:
+            assert letter["Subject"] == "[OAR] 7 jobs of yours on peer ended"
+            assert text.count("Cores   ") == 5, "five are whole"
+            assert text.count("queue main: Terminated, exit 0: ") == 2, "the others have a line each"
+        else:
+            assert letter["Subject"] == "[OAR] Job 11 on peer ended: Terminated"
+        link = letter["List-Unsubscribe"].strip("<>").partition("?")[2]
+        await unsubscribe(portal.core, **dict(parse_qsl(link)))
+        wanted = {choice.kind: choice.wanted for choice in (await portal.ask("mail.choices", ANN)).choices}
+        assert not wanted[MailKind.JOB]
+        previewed = (await portal.ask("digests.preview")).digests
+        assert "ann" not in [mail.user for mail in previewed if mail.rule == "job.report"]
+
+    _play(tmp_path, accounting, _url(prometheus), story, **settings)
+
+
+async def _stored(portal):
+    return sorted(await portal.core.read(lambda tx: stored_mails.last(tx, most=100)), key=lambda mail: mail.user)
 
 
 def test_users_of_such_a_cluster_get_digests(accounting, prometheus, tmp_path, monkeypatch):  # noqa: F811

@@ -23,16 +23,19 @@ class MailKind(StrEnum):
     WEEK = "week"
     MONTH = "month"
     ADVICE = "advice"
+    JOB = "job"
 
 
 KINDS: Mapping[MailKind, str] = {
     MailKind.WEEK: "A weekly digest of what was found about your jobs",
     MailKind.MONTH: "A monthly report of each project that you lead",
     MailKind.ADVICE: "Advice that staff send about one of your jobs",
+    MailKind.JOB: "A report of your jobs when they ended",
 }
 """What each kind is, in a few words."""
 
 DIGEST_OF_WEEK = "digest.week"
+JOB_REPORT = "job.report"
 STAFF_WEEK = "staff.week"
 STAFF_MONTH = "staff.month"
 LEADER_MONTH = "leader.month."
@@ -43,8 +46,8 @@ ADVICE = "advice."
 
 def kind_of(rule: str) -> MailKind | None:
     """Return the kind of the mails of a rule; None for those that cannot be refused."""
-    if rule == DIGEST_OF_WEEK:
-        return MailKind.WEEK
+    if rule in {DIGEST_OF_WEEK, JOB_REPORT}:
+        return MailKind.WEEK if rule == DIGEST_OF_WEEK else MailKind.JOB
     if rule.startswith(LEADER_MONTH):
         return MailKind.MONTH
     return MailKind.ADVICE if rule.startswith(ADVICE) else None

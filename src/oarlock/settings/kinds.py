@@ -391,6 +391,14 @@ class JobVisibility(StrEnum):
     OWN = "own"
 
 
+class JobReportMails(StrEnum):
+    """About which jobs of a cluster that others run their users are mailed when they ended."""
+
+    NO = "no"
+    FINDINGS = "findings"  # about which something was found
+    ALL = "all"
+
+
 class NodeTransport(StrEnum):
     """How a node is reached."""
 

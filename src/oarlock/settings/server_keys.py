@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oarlock.settings import kinds
-from oarlock.settings.kinds import DbType, JobVisibility, Network, SettingSection
+from oarlock.settings.kinds import DbType, JobReportMails, JobVisibility, Network, SettingSection
 from oarlock.settings.secret import Secret
 
 _DATABASE = SettingSection("Database")
@@ -199,6 +199,11 @@ class ServerSettings:
         kinds.PATH,
         None,
         "A file with a user and an address on each line, for users whose address is not made with MAIL_USER_DOMAIN.",
+    )
+    mail_job_reports: JobReportMails = _TELLING(
+        kinds.choice(JobReportMails),
+        JobReportMails.NO,
+        "Whether `oarlock portal` mails users a report of jobs that ended: `all`, those with `findings`, or `no`.",
     )
     mail_hours: str = _TELLING(
         kinds.HOURS, "9-17", "Between which hours, Monday to Friday, such mails are sent, in the server's time zone."

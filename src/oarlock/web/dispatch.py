@@ -371,7 +371,7 @@ class Dispatcher:
             raise NotSignedIn("The system does not say who you are: its list of users does not answer.") from None
 
 
-_OF_PORTAL = ("browser.", "tokens.", "scripts.", "shares.", "views.", "notices.", "waste.")
+_OF_PORTAL = ("browser.", "tokens.", "scripts.", "shares.", "views.", "notices.", "waste.", "mail.", "digests.")
 """Verbs that change what belongs to a portal itself: who is signed in, and how."""
 
 

@@ -37,7 +37,7 @@ from oarlock.server.core import ServerCore
 from oarlock.server.database_access import DatabaseAccess
 from oarlock.server.http.listen import serve_http
 from oarlock.server.instance import open_instance
-from oarlock.server.mailing.digests import DigestSender
+from oarlock.server.mailing.digests import DigestSender, JobReportSender
 from oarlock.server.mailing.mail_queue import MailQueue
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
@@ -150,18 +150,20 @@ def serve_portal(state_dir: Path, config: Config, source: ClusterSource) -> None
 
 
 class PortalMails:
-    """Mails of a portal: digests, as a server sends them."""
+    """Mails of a portal: digests, as a server sends them, and reports of jobs that ended."""
 
     def __init__(self, core: PortalCore) -> None:
         # They use no more of a server than this core has: a test sends some.
         sender = cast(ServerCore, core)
         self._is_wanted = core.config.mail_digests
         self._digests, self._queue = DigestSender(sender), MailQueue(sender)
+        self._reports = JobReportSender(sender)
 
     async def send_due(self) -> None:
         """Write the digests that are due, and send what waits."""
         if self._is_wanted:
             await self._digests.store_due()
+        await self._reports.store_due()
         await self._queue.send_due()
 
 

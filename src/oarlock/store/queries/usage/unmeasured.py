@@ -75,6 +75,39 @@ def node_cores(tx: Tx) -> dict[str, int]:
     return dict(tuple(row) for row in tx.execute(query.group_by(resources.c.network_address)))
 
 
+class EndedJob(NamedTuple):
+    """A job that ended, and whose it was."""
+
+    id: int
+    user: str
+
+
+def ended_between(tx: Tx, *, since: int, until: int) -> list[EndedJob]:
+    """Return jobs that ran, ended behind an instant and up to another, and have a summary; who held most first."""
+    job, summary = jobs.c, job_summaries.c
+    query = (
+        select(job.job_id, job.job_user)
+        .join(job_summaries, summary.job_id == job.job_id)
+        .where(job.state.in_(_FINAL), job.start_time > 0, job.stop_time > since, job.stop_time <= until)
+        .order_by(func.coalesce(summary.core_seconds, 0).desc(), job.job_id)
+    )
+    return [EndedJob(*row) for row in tx.execute(query)]
+
+
+def first_without(tx: Tx, *, since: int, until: int) -> int | None:
+    """Return when the first job ended between two instants that has no summary of its end yet."""
+    job, summary = jobs.c, job_summaries.c
+    query = (
+        select(func.min(job.stop_time))
+        .outerjoin(job_summaries, summary.job_id == job.job_id)
+        .where(
+            job.state.in_(_FINAL), job.start_time > 0, job.stop_time > since, job.stop_time <= until,
+            or_(summary.job_id.is_(None), summary.date < job.stop_time),
+        )
+    )  # fmt: skip
+    return tx.execute(query).scalar()
+
+
 class HeldCores(NamedTuple):
     """A job that had so many cores of a node from one instant to another; `stop` is 0 while it has them."""
 

@@ -4,7 +4,8 @@ from functools import partial
 
 from msgspec import Struct
 
-from oarlock.insight.digests import DueDigest, compose, due_digests
+from oarlock.insight.digests import compose, due_digests
+from oarlock.insight.job_mails import compose_reports, ended_of_users
 from oarlock.insight.mails import (
     KINDS,
     MailKind,
@@ -19,6 +20,7 @@ from oarlock.insight.mails import (
     user_address,
 )
 from oarlock.model.errors import Forbidden
+from oarlock.settings.kinds import JobReportMails
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.users import mails
 from oarlock.store.queries.users.mails import NewMail
@@ -29,6 +31,7 @@ from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
 _MOST_PREVIEWED = 200
+_DAY = 86_400
 
 
 class BadUnsubscribeLink(Forbidden):
@@ -68,7 +71,10 @@ class DigestView(Struct, frozen=True):
 
 
 class DigestsResponse(Struct, frozen=True):
-    """Digests of the last week and month; `more`: there are others that were not written."""
+    """Digests of the last week and month, and on a portal of jobs that ended in the last day.
+
+    `more`: there are others that were not written.
+    """
 
     digests: list[DigestView]
     more: bool
@@ -83,7 +89,10 @@ async def show_choices(context: RequestContext, _: EmptyRequest) -> MailChoicesR
     """Return every kind with the caller's choice."""
     user, config = context.user.name, context.core.config
     refused = await context.read(lambda tx: mails.refused_by(tx, user))
-    choices = [MailChoiceView(kind, says, kind.value not in refused) for kind, says in KINDS.items()]
+    unused = set() if config.mail_job_reports is not JobReportMails.NO else {MailKind.JOB}
+    choices = [
+        MailChoiceView(kind, says, kind.value not in refused) for kind, says in KINDS.items() if kind not in unused
+    ]
     return MailChoicesResponse(user_address(config, user), config.mail_digests, choices)
 
 
@@ -139,14 +148,21 @@ async def preview(context: RequestContext, _: EmptyRequest) -> DigestsResponse:
     for digest in due[:_MOST_PREVIEWED]:
         mail = await context.read(partial(compose, config=core.config, digest=digest, key=key, now=now))
         if mail is not None:
-            views.append(_view(context, digest, mail, key))
-    return DigestsResponse(views, len(due) > _MOST_PREVIEWED)
+            views.append(_view(context, mail, key))
+    users = []
+    if context.policy.read_only:
+        users = await context.read(partial(ended_of_users, config=core.config, since=now - _DAY, until=now))
+        for ended in users[:_MOST_PREVIEWED]:
+            mail = await context.read(partial(compose_reports, config=core.config, ended=ended, key=key, now=now))
+            if mail is not None:
+                views.append(_view(context, mail, key))
+    return DigestsResponse(views, max(len(due), len(users)) > _MOST_PREVIEWED)
 
 
-def _view(context: RequestContext, digest: DueDigest, mail: NewMail, key: bytes) -> DigestView:
-    config, kind = context.core.config, kind_of(digest.rule)
-    headers = {} if kind is None else unsubscribe_headers(unsubscribe_link(config, key, digest.user, kind))
+def _view(context: RequestContext, mail: NewMail, key: bytes) -> DigestView:
+    config, kind = context.core.config, kind_of(mail.rule)
+    headers = {} if kind is None else unsubscribe_headers(unsubscribe_link(config, key, mail.user, kind))
     message = build_mail(
         [mail.address], mail.subject, mail.body, sender=sender_of(config), html=mail.html, headers=headers
     )
-    return DigestView(digest.rule, digest.user, digest.address, message.as_string())
+    return DigestView(mail.rule, mail.user, mail.address, message.as_string())
