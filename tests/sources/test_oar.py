@@ -101,7 +101,7 @@ class Portal:
     async def page(self, show, path="/", caller=ADMIN, **parts):
         """Return the HTML of a page that one of the functions of `web.pages` shows."""
         answer = await show(View(self.dispatcher, caller, path, {}, parts))
-        around = Surroundings("theirs", path, NOW, caller, None, "en")
+        around = Surroundings(self.config, path, NOW, caller, None, "en")
         return RENDERER.render(answer.template, answer.values, around).decode()
 
     async def close(self):
