@@ -127,6 +127,15 @@ def test_a_job_of_an_unreachable_node_runs_elsewhere(cluster):
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
+def test_a_node_that_answers_again_gets_the_job_that_waited_for_it(cluster):
+    cluster.unplug("node1")
+    job = cluster.submit("sleep 10", "/network_address=2/core=2,walltime=1")
+    cluster.pass_time(100)
+    assert (cluster.job(job).state, cluster.states()["node1"]) == (JobState.WAITING, {"Suspected"})
+    cluster.plug_in("node1")
+    assert cluster.job(job).state is JobState.RUNNING
+
+
 @pytest.mark.manual(141)
 def test_a_failed_server_prologue_ends_the_job_and_stops_all_queues(cluster):
     cluster.scripts["prologue"] = EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR

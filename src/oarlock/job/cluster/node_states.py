@@ -61,9 +61,10 @@ def node_reachable(unit: UnitOfWork, report: NodeReachable, finished: FinishedAt
     finished.boots[report.node] = report.hello.boot
     recover.compare_generation(unit, report.node, report.hello)
     recover.compare_attempts(unit, report.node, report.unknown)
-    clear_suspicion(unit.tx, [report.node], at=unit.now)
+    forgiven = clear_suspicion(unit.tx, [report.node], at=unit.now)
     if report.is_desktop:
         desktops.returned(unit.tx, report.node, now=unit.now)
+    if forgiven or report.is_desktop:
         unit.add_effects(ScheduleAgain())
     _compare_clocks(unit, report, finished)
     if report.hello.unusable:
