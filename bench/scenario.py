@@ -5,7 +5,7 @@ from oarlock.simulate import scenario
 from oarlock.simulate.scenario import LARGE_CLUSTER, ScenarioOutcome
 
 
-@figure("scenario.lives", unit="lives/s", target=500, better="higher")
+@figure("scenario.lives", unit="lives/s", target=1000, better="higher")
 def lives() -> float:
     """Let thousands of jobs live on 512 cores, nodes failing now and then; all must be well in the end."""
     outcomes: list[ScenarioOutcome] = []

@@ -12,7 +12,7 @@ from oarlock.store.queries.users import user_records
 from oarlock.store.queries.users.user_records import AuditEntry
 from tests.scenarios.cluster import Cluster
 
-DONE, WIDE, KILLED, AFTER, LOSER, WINNER, RESERVED, LATER, RUNS = range(1, 10)
+DONE, WIDE, KILLED, AFTER, LOSER, WINNER, RESERVED, LATER, RUNS, LOW, SMALL, LARGE = range(1, 13)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,14 @@ def lived(module_database):
     when = cluster.now + 7200
     for start in (when, when + 600):
         cluster.submit("sleep 5", "/core=4,walltime=0:5:0", reservation=Reservation.TO_SCHEDULE, start=start)
-    cluster.submit("sleep 5000", "/core=2,walltime=1:30:0")
+    cluster.submit("sleep 5000", "/core=1,walltime=1:30:0")
+    cluster.submit("sleep 5000", "/core=2,walltime=1:30:0", types=("besteffort",), queue="besteffort")
+    for cores in (1, 2):
+        held = cluster.submit("sleep 5", f"/core={cores},walltime=0:1:0", after=(RESERVED,))
+        assert [answer.done for answer in cluster.hold(held)] == [True]
     cluster.pass_time(60)
-    assert [str(cluster.job(number).state) for number in (LOSER, RESERVED, RUNS)] == ["Error", "Waiting", "Running"]
+    states = [str(cluster.job(number).state) for number in (LOSER, RESERVED, RUNS, LOW, SMALL, LARGE)]
+    assert states == ["Error", "Waiting", "Running", "Running", "Hold", "Hold"]
     entry = AuditEntry(cluster.now, "root", "", "kill", "socket", "{}")
     module_database.write(lambda tx: user_records.add_audit(tx, entry))
     return module_database
@@ -103,6 +108,21 @@ CORRUPTORS = {
         f"UPDATE job_dependencies SET job_id_required = {RUNS} WHERE job_id = {AFTER}",
     ),
     "an ordinary job pre-empted": (13, f"UPDATE event_logs SET job_id = {WIDE} WHERE type = 'BESTEFFORT_KILL'"),
+    "a copy that is gone": (
+        13,
+        (
+            f"INSERT INTO event_logs (event_id, type, job_id, date, description) "
+            f"VALUES (999999, 'RESUBMIT_JOB_AUTOMATICALLY', {LOSER}, 1000000, '')"
+        ),
+    ),
+    "two copies by itself": (
+        13,
+        f"UPDATE jobs SET resubmit_job_id = {LOSER} WHERE job_id = {RUNS}",
+        (
+            f"INSERT INTO event_logs (event_id, type, job_id, date, description) "
+            f"SELECT 999990 + job_id, 'RESUBMIT_JOB_AUTOMATICALLY', {LOSER}, 1000000, '' FROM jobs WHERE job_id < 3"
+        ),
+    ),
     "a hole in an array": (14, f"UPDATE jobs SET array_index = 2 WHERE job_id = {DONE}"),
     "a failure without an event": (
         15,
@@ -125,6 +145,22 @@ CORRUPTORS = {
     "more processor time than there was": (
         21,
         f"INSERT INTO job_summaries (job_id, cpu_seconds, core_seconds) VALUES ({DONE}, 100, 10)",
+    ),
+    "measured before it ran": (
+        21,
+        (
+            f"INSERT INTO monitoring_samples (job_id, network_address, date, metric, value) "
+            f"SELECT {DONE}, network_address, 1, 'cpu', 1 FROM attempt_nodes WHERE job_id = {DONE}"
+        ),
+    ),
+    "measured for longer than it ran": (
+        21,
+        f"INSERT INTO job_summaries (job_id, coverage, samples) VALUES ({DONE}, 1.5, 3)",
+    ),
+    "measured and never began": (
+        21,
+        f"UPDATE attempts SET started_us = NULL WHERE job_id = {DONE}",
+        f"INSERT INTO job_summaries (job_id, coverage, samples) VALUES ({DONE}, 1.0, 3)",
     ),
     "measured where it never ran": (
         21,
@@ -186,6 +222,60 @@ def test_a_job_that_hangs_in_passing_is_named_while_its_node_answers(lived):
     soon = _check_corrupted(lived, *HANGING, now=began + 10)
     assert {finding.invariant for finding in late} == {7}
     assert soon == []
+
+
+def _released(job: int) -> tuple[str, ...]:
+    """Let a job that is held wait for nothing, as if its release had been forgotten before a pass was asked for."""
+    return (
+        f"DELETE FROM {LOG} WHERE job_id = {job} AND job_state = 'Waiting'",
+        f"UPDATE {LOG} SET job_state = 'Waiting' WHERE job_id = {job}",
+        f"UPDATE jobs SET state = 'Waiting' WHERE job_id = {job}",
+        f"DELETE FROM job_dependencies WHERE job_id = {job}",
+    )
+
+
+@pytest.mark.parametrize(("job", "invariant", "named"), [(SMALL, 7, SMALL), (LARGE, 13, LOW)])
+def test_a_job_that_waits_for_nothing_is_named(lived, job, invariant, named):
+    with lived.read() as tx:
+        waits = jobs.state_history(tx, job)[-1][1]
+    late = _check_corrupted(lived, *_released(job), now=waits + 1000)
+    soon = _check_corrupted(lived, *_released(job), now=waits + 100)
+    assert [(finding.invariant, finding.job) for finding in late] == [(invariant, named)]
+    assert soon == []
+
+
+@pytest.mark.parametrize(("job", "invariant"), [(RUNS, 7), (LOW, 13)])
+def test_a_kill_without_effect_is_named_unless_the_node_is_away(lived, job, invariant):
+    kill = f"INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state) VALUES ({job}, 1000000, 'LEON')"
+    event = (
+        f"INSERT INTO event_logs (event_id, type, job_id, date, description) "
+        f"VALUES (999999, 'BESTEFFORT_KILL', {LOW}, 1000000, '')"
+    )
+    away = "UPDATE resources SET state = 'Suspected'", "UPDATE resource_logs SET value = 'Suspected'"
+    with lived.read() as tx:
+        late = jobs.state_history(tx, job)[-1][1] + 5000
+    findings = _check_corrupted(lived, kill, event, now=late)
+    assert {(finding.invariant, finding.job) for finding in findings if finding.job == job} == {(invariant, job)}
+    assert [finding for finding in _check_corrupted(lived, kill, event, *away, now=late) if finding.job == job] == []
+
+
+def test_a_job_cut_off_is_named_when_its_lease_is_long_over(lived):
+    away = "UPDATE resources SET state = 'Suspected'", "UPDATE resource_logs SET value = 'Suspected'"
+    with lived.read() as tx:
+        began = jobs.state_history(tx, RUNS)[-1][1]
+    during, after = (
+        {finding.invariant for finding in _check_corrupted(lived, *HANGING, *away, now=began + seconds)}
+        for seconds in (5000, 12_000)
+    )
+    assert (during, after) == (set(), {7})
+
+
+def test_a_quota_of_the_sites_file_is_looked_at(lived, tmp_path):
+    file = tmp_path / "quotas.json"
+    file.write_text('{"quotas": {"*,*,*,ada": [1, -1, -1]}}')
+    with lived.read() as tx:
+        findings = check(tx, Config(quotas=True, quotas_conf_file=file))
+    assert {finding.invariant for finding in findings} == {16}
 
 
 def test_every_invariant_has_a_corruptor():

@@ -1,6 +1,9 @@
 """`oarlock check`: the invariants of an instance's database, beside its server or without one; and their repair."""
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +35,25 @@ def check(state_dir: Path, config: Config, *, progress: run.Progress) -> CheckRe
     where = parse_address(database_address(state_dir, config))
     if isinstance(where, Path) and not where.is_file():
         raise DatabaseRefused(f"There is no database at {where}.", hint="Name the state directory with --state.")
-    with open_for_check(where) as tx:
+    with open_for_check(where) as tx, _collector_paused():
         _refuse_other_form(tx)
         findings = run.check(tx, config, thorough=True, progress=progress)
         return CheckResult(integrity.count_jobs(tx), findings, [])
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Read without the collector of cycles: of a million rows, none of which names another, it takes half of the time.
+
+    The records of some thousand jobs are freed as the next ones are read, so memory does not grow.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def repair(state_dir: Path, config: Config, *, progress: run.Progress) -> CheckResult:

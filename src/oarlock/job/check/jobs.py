@@ -1,6 +1,7 @@
 """The invariants of one job: its story, its attempts, its times, its end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,22 +11,25 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, JobState
 from oarlock.model.job import JobState as S
 from oarlock.model.job_type import parse_types
 from oarlock.store.queries.job.attempts import Attempt
-from oarlock.store.queries.site.integrity import JobRecord
+from oarlock.store.queries.site.integrity import CheckedAttempt, JobRecord
 from oarlock.store.queries.usage.history import StateInterval
 
 _FIRST = frozenset({S.WAITING, S.HOLD, S.TO_ACK_RESERVATION})
 
 
 class CheckBounds(NamedTuple):
-    """Seconds that a job may stay in a state, and may run over its walltime; and the nodes that do not answer.
+    """Seconds that a job may stay in each state that it passes through, and may run over its walltime.
 
-    `now`: None if no server works on the database, so that nothing can have gone on since `last`.
+    `now`: the last instant that was written, if no server works on the database: nothing can have gone on since.
+    `cut_off`: jobs on nodes that do not answer. They are held until the lease there is over, for the walltime and
+    `lease` seconds more.
     """
 
-    passing: int
+    passing: Mapping[JobState, int]
     over: int
     now: int
-    away: frozenset[str]
+    cut_off: frozenset[int]
+    lease: int
     clock_jumped: bool
 
 
@@ -46,28 +50,33 @@ def judge(record: JobRecord, bounds: CheckBounds) -> Iterator[CheckFinding]:
 
 def story(state: JobState, stays: Sequence[StateInterval]) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with the history of a job's states: gaps (4), illegal moves (5), an end that is none (6)."""
-    states = [stay.state for stay in stays]
-    if not stays or states[0] not in _FIRST:
-        yield 4, f"begins with {states[:1]}"
+    if not stays or stays[0].state not in _FIRST:
+        yield 4, f"begins with {[stay.state for stay in stays[:1]]}"
         return
+    yield from _moves(tuple([stay.state for stay in stays]))
     for before, after in pairwise(stays):
-        if before.state in FINAL:
-            yield 6, f"went on to {after.state} after it was {before.state}"
-        elif after.state not in MOVES[before.state]:
-            yield 5, f"went from {before.state} to {after.state}"
         if before.stop != after.start:
             yield 4, f"was {before.state} until {before.stop}, and {after.state} from {after.start}"
         if before.stop < before.start:
             yield 4, f"was {before.state} from {before.start} until {before.stop}"
-    if states[-1] is not state or stays[-1].stop:
-        yield 4, f"is {state}, and its story ends with {states[-1]} (until {stays[-1].stop})"
+    if stays[-1].state is not state or stays[-1].stop:
+        yield 4, f"is {state}, and its story ends with {stays[-1].state} (until {stays[-1].stop})"
 
 
-def attempts(tries: Sequence[Attempt]) -> Iterator[tuple[int, str]]:
+@lru_cache(maxsize=4096)
+def _moves(states: tuple[JobState, ...]) -> list[tuple[int, str]]:
+    """Return the moves that must not be; most jobs of a site go through the same few sequences of states."""
+    return [
+        (6, f"went on to {after} after it was {before}") if before in FINAL else (5, f"went from {before} to {after}")
+        for before, after in pairwise(states)
+        if after not in MOVES[before]
+    ]
+
+
+def attempts(tries: Sequence[Attempt | CheckedAttempt]) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with the attempts of a job: they are counted without a gap, and only the last may be open."""
-    numbers = [attempt.number for attempt in tries]
-    if numbers != list(range(1, len(tries) + 1)):
-        yield 8, f"has attempts {numbers}"
+    if any(attempt.number != number for number, attempt in enumerate(tries, 1)):
+        yield 8, f"has attempts {[attempt.number for attempt in tries]}"
     for attempt in tries[:-1]:
         if attempt.closed_us is None:
             yield 8, f"has an attempt {attempt.number} that is not closed"
@@ -107,28 +116,30 @@ def _times(record: JobRecord, bounds: CheckBounds) -> Iterator[CheckFinding]:
         return
     if job.stop < job.start:
         yield broken(9, f"job {job.id} stopped at {job.stop}, before its start at {job.start}", job=job.id)
-    began = any(stay.state is S.RUNNING for stay in record.stays)
-    if bounds.clock_jumped or not began:
+    longest = record.walltime + bounds.over if record.walltime else job.stop
+    if bounds.clock_jumped or (job.submitted <= job.start and job.stop - job.start <= longest):
         return
-    if job.start < job.submitted:
+    runs = [stay for stay in record.stays if stay.state is S.RUNNING]
+    if runs and job.start < job.submitted:
         yield broken(9, f"job {job.id} started at {job.start} and was submitted at {job.submitted}", job=job.id)
-    ran = sum(stay.stop - stay.start for stay in record.stays if stay.state is S.RUNNING and stay.stop)
-    if record.walltime and ran > record.walltime + bounds.over:
+    if (ran := sum(stay.stop - stay.start for stay in runs if stay.stop)) > longest:
         text = f"job {job.id} ran for {ran} s, and its walltime is {record.walltime} s"
         yield warning(9, text, job=job.id)
 
 
-_PASSED_THROUGH = frozenset({S.TO_LAUNCH, S.TO_ERROR, S.TO_ACK_RESERVATION, S.LAUNCHING, S.RESUMING, S.FINISHING})
-
-
 def _progress(record: JobRecord, bounds: CheckBounds) -> Iterator[CheckFinding]:
-    """A job that waits for a node that does not answer is held on purpose: what it does there is not known."""
-    job = record.job
-    if job.state not in _PASSED_THROUGH or not record.stays:
+    """A job on a node that does not answer is held on purpose, until it is certain that nothing runs there."""
+    job, longest = record.job, bounds.passing.get(record.job.state)
+    if longest is None or not record.stays:
         return
-    nodes = {node.name for attempt in record.attempts[-1:] for node in attempt.nodes}
     stayed = bounds.now - record.stays[-1].start
-    if stayed > bounds.passing and not nodes & bounds.away:
+    if job.id in bounds.cut_off:
+        lease_end = job.start + record.walltime + bounds.lease
+        paused = any(stay.state is S.SUSPENDED for stay in record.stays)
+        if bounds.now > lease_end + longest and not paused and not bounds.clock_jumped:
+            text = f"job {job.id} is {job.state} since {stayed} s, and the lease of its nodes ended at {lease_end}"
+            yield warning(7, text, job=job.id)
+    elif stayed > longest:
         yield warning(7, f"job {job.id} is {job.state} since {stayed} s", job=job.id)
 
 
@@ -136,6 +147,11 @@ def _explained(record: JobRecord) -> Iterator[CheckFinding]:
     job, events = record.job, record.events
     if job.state is S.ERROR and not events:
         yield broken(15, f"job {job.id} is in Error, and no event says why", job=job.id)
+    copied = events.count(EventType.RESUBMIT_JOB_AUTOMATICALLY)
+    if copied > 1:
+        yield broken(13, f"job {job.id} was submitted again {copied} times by itself", job=job.id)
+    elif copied > record.copies:
+        yield broken(13, f"job {job.id} was submitted again by itself, and its copy is gone", job=job.id)
     if EventType.BESTEFFORT_KILL not in events:
         return
     changed = EventType.DELETE_BESTEFFORT_JOB_TYPE in events

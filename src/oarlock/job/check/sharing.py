@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -73,19 +74,28 @@ def held(stays: Sequence[StateInterval]) -> list[tuple[int, int]]:
     Those of a launch that failed were taken back, so only what follows the last wait counts. While a job is suspended
     others may use its resources, and a job that is ended while it is suspended does not get them back.
     """
-    last_wait = max((place for place, stay in enumerate(stays) if stay.state not in HOLDS_RESOURCES and
-                     any(later.state in HOLDS_RESOURCES for later in stays[place + 1 :])), default=-1)  # fmt: skip
-    spans: list[tuple[int, int]] = []
-    before = None
-    for stay, following in zip(stays[last_wait + 1 :], (*stays[last_wait + 2 :], None), strict=True):
-        lost = before in _STOPPED and stay.state is S.FINISHING
-        if stay.state in HOLDS_RESOURCES - _STOPPED and not lost:
-            end = FOREVER if following is None else following.turn
-            if spans and spans[-1][1] == stay.turn:
-                spans[-1] = (spans[-1][0], end)
-            else:
-                spans.append((stay.turn, end))
-        before = stay.state
+    return [
+        (stays[first].turn, FOREVER if last is None else stays[last].turn)
+        for first, last in _held_between(tuple([stay.state for stay in stays]))
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _held_between(states: tuple[S, ...]) -> list[tuple[int, int | None]]:
+    """Return the places in a sequence of states from which, and up to which, the resources are held."""
+    holds = [place for place, state in enumerate(states) if state in HOLDS_RESOURCES]
+    first = holds[0] if holds else 0
+    for before, after in pairwise(holds):
+        first = after if after - before > 1 else first
+    spans: list[tuple[int, int | None]] = []
+    for place in [place for place in holds if place >= first and states[place] not in _STOPPED]:
+        if states[place] is S.FINISHING and place > first and states[place - 1] in _STOPPED:
+            continue
+        end = place + 1 if place + 1 < len(states) else None
+        if spans and spans[-1][1] == place:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((place, end))
     return spans
 
 

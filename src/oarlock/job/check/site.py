@@ -140,14 +140,16 @@ def _in_circle(required: Mapping[int, Sequence[int]]) -> list[int]:
     return sorted(left)
 
 
-def judge_limits(present: Sequence[JobRecord], site: SiteRecords, *, now: int) -> Iterator[CheckFinding]:
+def judge_limits(
+    present: Sequence[JobRecord], site: SiteRecords, quotas: Sequence[QuotaRule], *, now: int
+) -> Iterator[CheckFinding]:
     """Yield quotas that are exceeded and queues that are gone; rules may have changed since: warnings."""
     for record in present:
         if record.job.queue not in site.queues:
             text = f"job {record.job.id} is in queue `{record.job.queue}`, which does not exist"
             yield warning(16, text, job=record.job.id)
     holding = [r for r in present if r.job.state in HOLDS_RESOURCES and r.job.state is not JobState.SUSPENDED]
-    for share in quota_shares(site.quotas, [_counted(record, now) for record in holding]) if site.quotas else ():
+    for share in quota_shares(quotas, [_counted(record, now) for record in holding]) if quotas else ():
         for word, used, most in zip(
             ("resources", "jobs", "resource-seconds"), share.used, _most(share.rule), strict=True
         ):

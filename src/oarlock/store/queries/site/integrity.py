@@ -1,19 +1,21 @@
 """What `oarlock check` reads: the records of jobs, some thousands at a time, and facts about the whole database."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Column, Select, func, literal_column, select
+from sqlalchemy import Column, Select, and_, func, literal_column, select
 
 from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.job import attempts
-from oarlock.store.queries.job.attempts import Attempt
 from oarlock.store.queries.usage.accounting import AccountingRow, window_shares
 from oarlock.store.queries.usage.history import StateInterval
 from oarlock.store.tables import (
     assigned_resources,
+    attempt_nodes,
+    attempts,
     event_logs,
     frag_jobs,
     job_dependencies,
@@ -25,7 +27,6 @@ from oarlock.store.tables import (
     moldable_job_descriptions,
     resources,
 )
-from oarlock.store.tables import attempts as attempts_table
 
 AT_ONCE = 5000
 """Jobs that are read together: enough to be quick, few enough to fit into memory whatever the history."""
@@ -48,12 +49,24 @@ class CheckedJob(NamedTuple):
     types: tuple[str, ...]
 
 
+class CheckedAttempt(NamedTuple):
+    """An attempt: whether and when its command began, and when it was closed."""
+
+    number: int
+    started_us: int | None
+    closed_us: int | None
+
+
 class JobRecord(NamedTuple):
-    """Everything about one job. `wanted`: the fewest resources that its alternative asks for; None if it is open."""
+    """Everything about one job.
+
+    `wanted`: the fewest resources that its alternative asks for; None if it is open. `copies`: jobs that were submitted
+    in its place.
+    """
 
     job: CheckedJob
     stays: list[StateInterval]
-    attempts: list[Attempt]
+    attempts: list[CheckedAttempt]
     resources: list[int]
     held: int
     owner: int | None
@@ -62,6 +75,7 @@ class JobRecord(NamedTuple):
     kill: str | None
     events: list[str]
     requires: list[int]
+    copies: int
 
 
 def count_jobs(tx: Tx) -> int:
@@ -71,9 +85,9 @@ def count_jobs(tx: Tx) -> int:
 
 def job_records(tx: Tx) -> Iterator[list[JobRecord]]:
     """Yield all jobs with all that belongs to them, by number, some thousands at a time."""
-    last = 0
+    last, copies = 0, dict(tuple(row) for row in tx.execute(_COPIES))
     while numbers := list(tx.execute(_next_numbers(last)).scalars()):
-        yield _records(tx, numbers[0], numbers[-1])
+        yield _records(tx, numbers[0], numbers[-1], copies)
         last = numbers[-1]
 
 
@@ -81,31 +95,29 @@ def _next_numbers(after: int) -> Select[Any]:
     return select(jobs.c.job_id).where(jobs.c.job_id > after).order_by(jobs.c.job_id).limit(AT_ONCE)
 
 
+_COPIES = (
+    select(jobs.c.resubmit_job_id, func.count()).where(jobs.c.resubmit_job_id > 0).group_by(jobs.c.resubmit_job_id)
+)
 _NO_ALTERNATIVE: tuple[int | None, int] = (None, 0)
 
 
-def _records(tx: Tx, first: int, last: int) -> list[JobRecord]:
+def _records(tx: Tx, first: int, last: int, copies: Mapping[int, int]) -> list[JobRecord]:
     def within(column: Column[int]) -> Any:
         return column.between(first, last)
 
     types = texts(tx, select(job_types.c.job_id, job_types.c.type).where(within(job_types.c.job_id)))
     stays = _stays(tx, within(job_state_logs.c.job_id))
-    tries: defaultdict[int, list[Attempt]] = defaultdict(list)
-    started = select(attempts_table.c.job_id).where(within(attempts_table.c.job_id)).distinct()
-    for attempt in attempts.of_jobs(tx, list(tx.execute(started).scalars())):
-        tries[attempt.job_id].append(attempt)
+    tries = _tries(tx, within(attempts.c.job_id))
     noted = texts(tx, select(event_logs.c.job_id, event_logs.c.type).where(within(event_logs.c.job_id)))
     given = _given(tx, within(jobs.c.job_id))
     holding = dict(tuple(row) for row in tx.execute(_holding(within(moldable_job_descriptions.c.moldable_job_id))))
     chosen: dict[int, tuple[int | None, int]] = {
-        number: (owner, walltime) for number, owner, walltime in tx.execute(_chosen(within(jobs.c.job_id)))
+        number: (owner, walltime) for number, owner, walltime in tx.execute(_chosen(within(jobs.c.job_id))).all()
     }
     wanted = _wanted(tx, within(jobs.c.job_id))
+    frag = frag_jobs.c
     kills = dict(
-        tuple(row)
-        for row in tx.execute(
-            select(frag_jobs.c.frag_id_job, frag_jobs.c.frag_state).where(within(frag_jobs.c.frag_id_job))
-        )
+        tuple(row) for row in tx.execute(select(frag.frag_id_job, frag.frag_state).where(within(frag.frag_id_job)))
     )
     required = numbers_by(
         tx,
@@ -123,6 +135,7 @@ def _records(tx: Tx, first: int, last: int) -> list[JobRecord]:
             kills.get(job.id),
             noted.get(job.id, []),
             required.get(job.id, []),
+            copies.get(job.id, 0),
         )
         for job in _jobs(tx, within(jobs.c.job_id), types)
     ]
@@ -135,34 +148,49 @@ def _jobs(tx: Tx, within: Any, types: dict[int, list[str]]) -> list[CheckedJob]:
             job.job_id, job.state, job.job_user, job.project, job.queue_name, job.reservation, job.submission_time,
             job.start_time, job.stop_time, job.assigned_moldable_job, job.accounted,
         ).where(within).order_by(job.job_id)
-    )  # fmt: skip
+    ).all()  # fmt: skip
     return [
-        CheckedJob(row[0], JobState(row[1]), *row[2:10], row[10] == "YES", tuple(types.get(row[0], ()))) for row in rows
+        CheckedJob(row[0], _STATES[row[1]], *row[2:10], row[10] == "YES", tuple(types.get(row[0], ()))) for row in rows
     ]
+
+
+_STATES = {state.value: state for state in JobState}
 
 
 def texts(tx: Tx, query: Select[Any]) -> dict[int, list[str]]:
     grouped: defaultdict[int, list[str]] = defaultdict(list)
-    for number, word in tx.execute(query):
+    for number, word in tx.execute(query).all():
         grouped[number].append(word)
     return dict(grouped)
 
 
 def numbers_by(tx: Tx, query: Select[Any]) -> dict[int, list[int]]:
     grouped: defaultdict[int, list[int]] = defaultdict(list)
-    for number, other in tx.execute(query):
+    for number, other in tx.execute(query).all():
         grouped[number].append(other)
     return dict(grouped)
 
 
 def _stays(tx: Tx, within: Any) -> dict[int, list[StateInterval]]:
     log = job_state_logs.c
-    query = select(log.job_id, log.job_state_log_id, log.job_state, log.date_start, log.date_stop)
-    stays: defaultdict[int, list[StateInterval]] = defaultdict(list)
-    states = {state.value: state for state in JobState}
-    for number, turn, state, start, stop in tx.execute(query.where(within).order_by(log.job_state_log_id)):
-        stays[number].append(StateInterval(turn, states[state], start, stop, ""))
-    return dict(stays)
+    query = select(log.job_id, log.job_state_log_id, log.job_state, log.date_start, log.date_stop).where(within)
+    rows = tx.execute(query.order_by(log.job_id, log.job_state_log_id)).all()
+    return {
+        number: [StateInterval(turn, _STATES[state], start, stop) for _, turn, state, start, stop in group]
+        for number, group in groupby(rows, _FIRST_COLUMN)
+    }
+
+
+_FIRST_COLUMN = itemgetter(0)
+
+
+def _tries(tx: Tx, within: Any) -> dict[int, list[CheckedAttempt]]:
+    row = attempts.c
+    query = select(row.job_id, row.number, row.started_us, row.closed_us).where(within)
+    rows = tx.execute(query.order_by(row.job_id, row.number)).all()
+    return {
+        number: [CheckedAttempt(*attempt) for _, *attempt in group] for number, group in groupby(rows, _FIRST_COLUMN)
+    }
 
 
 def _given(tx: Tx, within: Any) -> dict[int, list[int]]:
@@ -207,7 +235,7 @@ def _wanted(tx: Tx, within: Any) -> dict[int, int]:
         .where(within)
     )
     counts: dict[int, dict[int, int]] = {}
-    for number, part, value in tx.execute(query):
+    for number, part, value in tx.execute(query).all():
         parts = counts.setdefault(number, {})
         parts[part] = parts.get(part, 1) * max(value, 1)
     return {number: sum(parts.values()) for number, parts in counts.items()}
@@ -220,6 +248,17 @@ def expected_accounts(job: CheckedJob, resources: int, walltime: int, window: in
         for kind, stop in (("USED", job.stop), ("ASKED", job.start + walltime))
         for begin, end, seconds in window_shares(job.start, stop, window)
     ]
+
+
+def cut_off_jobs(tx: Tx, away: Collection[str]) -> set[int]:
+    """Return the jobs with an open attempt on one of these nodes."""
+    row, place = attempts.c, attempt_nodes.c
+    query = (
+        select(row.job_id)
+        .join(attempt_nodes, and_(place.job_id == row.job_id, place.number == row.number))
+        .where(row.closed_us.is_(None), place.network_address.in_(away))
+    )
+    return set(tx.execute(query).scalars())
 
 
 def licences(tx: Tx) -> set[int]:

@@ -101,7 +101,7 @@ class SiteRecords(NamedTuple):
 
 def site_records(tx: Tx, *, thorough: bool) -> SiteRecords:
     """Read what is not about one job. `thorough`: also the file itself, page by page (SQLite)."""
-    log = job_state_logs.c
+    log, changes = job_state_logs.c, resource_logs.c
     state_open = and_(resource_logs.c.attribute == "state", resource_logs.c.date_stop == literal_column("0"))
     open_states = texts(tx, select(resource_logs.c.resource_id, resource_logs.c.value).where(state_open))
     everything = select(resources.c.resource_id, resources.c.state, resources.c.network_address)
@@ -111,6 +111,7 @@ def site_records(tx: Tx, *, thorough: bool) -> SiteRecords:
         last=max(
             tx.execute(select(func.coalesce(func.max(log.date_start), 0))).scalar_one(),
             tx.execute(select(func.coalesce(func.max(events.date), 0))).scalar_one(),
+            tx.execute(select(func.coalesce(func.max(changes.date_start), 0))).scalar_one(),
         ),
         plan=_plan(tx),
         arrays=[ArrayFacts(*row) for row in tx.execute(_ARRAYS)],
@@ -147,12 +148,20 @@ _HALF_ARRAYS = (
     .where(~exists().where(array_texts.c.array_id == array_members.c.array_id, array_texts.c.stored == "NO"))
     .distinct()
 )
+_SKEW = 600  # seconds between the clocks of a node and the server within which they are believed
 _STRANGE_SAMPLES = (
     select(monitoring_samples.c.job_id, monitoring_samples.c.network_address)
     .where(
         ~exists().where(
             attempt_nodes.c.job_id == monitoring_samples.c.job_id,
             attempt_nodes.c.network_address == monitoring_samples.c.network_address,
+            attempts_table.c.job_id == attempt_nodes.c.job_id,
+            attempts_table.c.number == attempt_nodes.c.number,
+            attempts_table.c.opened_us <= (monitoring_samples.c.date + _SKEW) * 1_000_000,
+            or_(
+                attempts_table.c.closed_us.is_(None),
+                attempts_table.c.closed_us >= (monitoring_samples.c.date - _SKEW) * 1_000_000,
+            ),
         )
     )
     .distinct()
@@ -255,6 +264,14 @@ def _bad_samples(tx: Tx) -> list[tuple[int, str]]:
     summaries = select(row.job_id, row.cpu_seconds, row.core_seconds)
     wrong = [(number, "has a negative measurement") for number, *_ in tx.execute(summaries.where(or_(*negative)))]
     more = summaries.where(row.core_seconds > 0, row.cpu_seconds > row.core_seconds * 1.05 + 1)
-    return wrong + [
-        (number, f"used {used:.0f} s of processors and had {had:.0f}") for number, used, had in tx.execute(more)
-    ]
+    wrong += [(number, f"used {used:.0f} s of processors and had {had:.0f}") for number, used, had in tx.execute(more)]
+    covered = select(row.job_id, row.coverage).where(or_(row.coverage < 0, row.coverage > 1.001))
+    wrong += [(number, f"was measured for {share:.3g} of its time") for number, share in tx.execute(covered)]
+    return wrong + [(number, "was measured and never began") for number in tx.execute(_NEVER_BEGAN).scalars()]
+
+
+_NEVER_BEGAN = select(job_summaries.c.job_id).where(
+    job_summaries.c.samples > 0,
+    exists().where(attempts_table.c.job_id == job_summaries.c.job_id),
+    ~exists().where(attempts_table.c.job_id == job_summaries.c.job_id, attempts_table.c.started_us.is_not(None)),
+)

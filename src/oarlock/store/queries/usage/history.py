@@ -156,8 +156,7 @@ def _processors_held(of: Select[Any]) -> Subquery:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StateInterval:
+class StateInterval(NamedTuple):
     """A state that a job was in: [start, stop), stop is 0 while it still is; and the reason.
 
     `turn` counts everything that happened to all jobs, in order: what no clock says that was set back meanwhile.
@@ -167,7 +166,7 @@ class StateInterval:
     state: JobState
     start: int
     stop: int
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
