@@ -60,9 +60,42 @@ that is not listed here is refused with its name.
 """
 
 
+SLURM_DIFFERENCES = """\
+## What differs from Slurm
+
+A hundred scripts (`tests/slurm/corpus.toml`) were run on Slurm 22.05.8 and here, and states, exit codes, files and
+variables compared. What is not the same, and why:
+
+| | here | reason |
+| --- | --- | --- |
+| `-d after:`, `aftercorr:`, `singleton`, kinds with `?`, two kinds together, `--kill-on-invalid-dep` | refused | a \
+job waits for the ends of others, all in one way (`-t dependency=`) |
+| `-a 1-9%2` | each task waits for the end of the second one before it | two at most run at a time, as in Slurm; a \
+task that takes long holds up those behind it, and not all others |
+| `-N 1-2` | refused | a request has one size; `-n` alone takes cores wherever they are |
+| `--gres=gpu:KIND:1`, other resources | refused | the kind of a GPU is a property: `-C` |
+| `--comment`, `--nice`, `--licenses`, and what is not listed above | refused | there is no place for it |
+| more nodes than there are, a feature that no node has | refused at once | Slurm lets some of them wait for ever |
+| `-t 90:30` | 1:30:30 | a limit is not rounded up to minutes |
+| a script that a signal ended | `FAILED 143:0`, in Slurm `0:15` | a shell starts the script, and tells signals its \
+own way |
+| a script whose interpreter is missing | `FAILED 127:0`, in Slurm `2:0` | the same |
+| a bad option | exit code 1, in Slurm 255 | our commands have one table of codes |
+| a script from standard input | SLURM_JOB_NAME is `sbatch`, in Slurm empty | the job is called so in both |
+| a task of an array that was cancelled before it began | listed as CANCELLED | Slurm without accounting forgets it |
+| a signalled or killed job | a line `## OAR […] Job … KILLED ##` in its error file | Slurm writes one of slurmstepd |
+| `srun --multi-prog` and steps on other jobs | refused | a step runs one command on the nodes of its own job |
+| `srun` without `--exact` | starts at once, also beside other steps | cores are counted for those with `--exact` |
+| SLURM_CLUSTER_NAME, SLURM_CONF, SLURM_WORKING_CLUSTER, SLURM_TOPOLOGY_*, SLURM_NODE_ALIASES, SLURM_PRIO_PROCESS, \
+SLURM_UMASK, SLURM_DISTRIBUTION, SLURM_LAUNCH_NODE_IPADDR, SLURM_SRUN_COMM_*, SLURM_STEP_LAUNCHER_PORT | not set | \
+they lead to daemons of Slurm, or tell of what there is none of here |
+| SLURM_JOB_PARTITION | the queue | there are no partitions |
+"""
+
+
 def slurm_page() -> str:
     """Make docs/reference/slurm-commands.md."""
-    return "\n".join([SLURM_HEAD, *(_section(name) for name in SLURM_COMMANDS)])
+    return "\n".join([SLURM_HEAD, *(_section(name) for name in SLURM_COMMANDS), SLURM_DIFFERENCES])
 
 
 def _section(command: str) -> str:

@@ -146,6 +146,7 @@ def test_processes_are_started_only_where_it_is_allowed():
         "server/editor.py",
         "server/passwords/",  # PAM, whose modules may hang or crash
         "cli/jobs/oarcp.py",  # becomes scp
+        "cli/slurm/scontrol.py",  # on a node, becomes the scontrol that follows in PATH
         "cli/subcommands/instance/demo_shell.py",  # oarsub, as the user of the demonstration
         "cli/submitting/job_keys.py",  # ssh-keygen, on the keys of the user
     )

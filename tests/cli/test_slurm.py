@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from oarlock.cli import slurm
-from oarlock.cli.slurm.batch_script import OutputName, array_tasks
+from oarlock.cli.slurm.batch_script import OutputName, array_step, array_tasks, begin_text
 from oarlock.cli.slurm.options import megabytes, seconds
 from oarlock.client import RequestRefused
+from oarlock.model.nodeset import unfold
 from oarlock.node.slurm_tasks import TasksDoNotFit, place_tasks
 from tests.canned import ok
 
@@ -42,7 +43,6 @@ def sbatch(run, server):
         ("-n 16", ["/core=16"]),
         ("-n 16 --ntasks-per-node=4", ["/nodes=4/core=4"]),
         ("-c 8", ["/nodes=1/core=8"]),
-        ("-n 4 -c 8", ["/nodes=1/core=32", "/nodes=2/core=16", "/nodes=4/core=8"]),
         ("-N 3 --exclusive", ["/nodes=3"]),
         ("--gres=gpu:2", ["/nodes=1/gpu=2"]),
         ("-G 2 -c 8", ["/nodes=1/gpu=2/core=4"]),
@@ -52,6 +52,59 @@ def sbatch(run, server):
 )
 def test_what_is_asked_for_becomes_a_request(sbatch, words, resources):
     assert sbatch(*words.split())["resources"] == resources
+
+
+@pytest.mark.parametrize(
+    ("cores", "resources"),
+    [
+        ([32] * 4, ["/nodes=1/core=32", "/nodes=2/core=16", "/nodes=4/core=8"]),
+        ([16] * 2, ["/nodes=2/core=16"]),
+        ([8, 8, 8, 32], ["/nodes=1/core=32", "/nodes=4/core=8"]),
+        ([4], ["/nodes=1/core=32", "/nodes=2/core=16", "/nodes=4/core=8"]),  # none fits: the server says so
+    ],
+)
+def test_tasks_with_cores_are_split_as_the_nodes_allow(run, server, cores, resources):
+    nodes = [{"network_address": f"n{number}"} for number, count in enumerate(cores) for _ in range(count)]
+    server.says(ok({"resources": nodes, "jobs": {}}), ACCEPTED)
+    assert run("slurm.sbatch", "-n", "4", "-c", "8", "--wrap=true").code == 0
+    assert server.requests[-1].json["resources"] == resources
+
+
+def test_an_array_with_a_limit_lets_each_task_wait_for_another(sbatch):
+    body = sbatch("-a", "0-9%3")
+    assert (len(body["array"]), body["at_once"], body["types"]) == (10, 3, ["dependency=any"])
+
+
+def test_variables_are_between_the_script_and_what_is_typed(run, server, tmp_path):
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH -J script -p script -A script\n")
+    server.says(ACCEPTED)
+    variables = {"SBATCH_PARTITION": "variable", "SBATCH_ACCOUNT": "variable", "SBATCH_POWER": "x"}
+    ran = run("slurm.sbatch", "-A", "typed", "job.sh", **variables)
+    body = server.requests[-1].json
+    assert (body["name"], body["queue"], body["project"]) == ("script", "variable", "typed")
+    assert ran.err == "sbatch: SBATCH_POWER is set and has no meaning here; it is left out.\n"
+
+
+def test_lists_of_nodes_are_expanded(run):
+    shown = run("slurm.scontrol", "show", "hostnames", SLURM_JOB_NODELIST="n[1-2],m7")
+    assert (shown.code, shown.out) == (0, "n1\nn2\nm7\n")
+    assert run("slurm.scontrol", "show", "hostnames", "a[09-10]").out == "a09\na10\n"
+    assert run("slurm.scontrol", "show", "hostnames").code == 1
+
+
+@pytest.mark.parametrize(
+    "names", [["n1"], ["n1", "n2", "n3"], ["n9", "n10", "n12"], ["a08", "a09", "a10", "b1"], ["x", "y", "n1", "n2"]]
+)
+def test_the_nodes_of_a_job_are_folded_as_slurm_does(tmp_path, names):
+    (tmp_path / "nodes").write_text("".join(f"{name}\n{name}\n" for name in names))
+    text = begin_text(OutputName("x", "--output", "ada", []), None, truncate=False)
+    text = f"{text.partition('a=$(mktemp')[0]}echo $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE"
+    variables = {"OAR_NODEFILE": str(tmp_path / "nodes"), "SLURM_NTASKS": "5", "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(["sh", "-c", text], env=variables, capture_output=True, text=True, check=True)
+    folded, tasks = ran.stdout.split()
+    assert unfold(folded) == names
+    assert sum(int(part.partition("(x")[0]) * int(part[:-1].partition("(x")[2] or 1) if "(x" in part else int(part)
+               for part in tasks.split(",")) == 5  # fmt: skip
 
 
 def test_options_become_fields(sbatch):
@@ -105,7 +158,8 @@ def test_memory_is_asked_for_with_the_cores_that_it_goes_with(run, server):
         (["-t", "UNLIMITED"], "--time: `UNLIMITED` is not a time limit here."),
         (["-d", "singleton"], "--dependency=singleton cannot be translated."),
         (["-d", "afterok:1,afterany:2"], "--dependency=afterok:1,afterany:2 cannot be translated."),
-        (["-a", "1-10%2"], "--array=1-10%2 cannot be translated."),
+        (["-a", "1-10%0"], "--array=TASKS%COUNT: `0` is not a number above zero."),
+        (["-a", "1-10%2", "-d", "afterok:1"], "--array=1-10%2 cannot be translated."),
         (["-a", "0-9999999"], "--array=0-9999999 has too many tasks."),
         (["-a", "x"], "--array: `x` is not a list of numbers."),
         (["-o", "%t.out"], "--output=%t.out cannot be translated."),
@@ -182,7 +236,8 @@ def test_sizes_of_memory():
 
 def test_numbers_of_arrays():
     assert array_tasks("3,1-2") == [1, 2, 3]
-    assert array_tasks("0-30:10") == [0, 10, 20, 30]
+    assert array_tasks("0-30:10%2") == [0, 10, 20, 30]
+    assert [array_step(text) for text in ("0-30:10%2", "1-9", "2,5,7-8", "0-8:2,9")] == [10, 1, 1, 1]
     for bad in ("5-3", ",", "1-2:0", "-1"):
         with pytest.raises(RequestRefused):
             array_tasks(bad)
@@ -192,7 +247,11 @@ def test_a_file_name_that_the_server_cannot_fill_in_is_the_shells():
     plain = OutputName("a%%-%j-%A-%a.out", "--output", "ada", [1, 2, 3])
     assert (plain.file, plain.shell) == ("a%-%jobid%-%arrayid%-%arrayindex%.out", "")
     shells = OutputName('$x"`%A_%a', "--output", "ada", [0, 1])
-    assert (shells.file, shells.shell) == ("/dev/null", '\\$x\\"\\`${OAR_ARRAY_ID}_${SLURM_ARRAY_TASK_ID}')
+    assert (shells.file, shells.shell) == ("/dev/null", '\\$x\\"\\`${OAR_ARRAY_ID}_${SLURM_ARRAY_TASK_ID-4294967294}')
+    padded = OutputName("%4a.out", "--output", "ada", [1, 2])
+    assert padded.shell == '$(printf %04d "${SLURM_ARRAY_TASK_ID-4294967294}").out'
+    with pytest.raises(RequestRefused):
+        OutputName("%4x", "--output", "ada", [])
 
 
 def test_tasks_are_placed_evenly_and_never_beyond_the_cores():

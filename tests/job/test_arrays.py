@@ -68,6 +68,22 @@ def test_an_array_that_writes_too_many_bytes_is_refused(submitter: Submitter):
         submitter.admit(command="true", directory="/" + "d" * 4000, array=[""] * 100_000)
 
 
+def test_a_member_waits_for_the_one_so_many_places_before_it(submitter: Submitter):
+    before = submitter.submit(command="first")[0].id
+    ids = [job.id for job in submitter.submit(command="a", array=[""] * 5, at_once=2, after=[before])]
+    assert rows(submitter.tx, "SELECT job_id, job_id_required FROM job_dependencies ORDER BY 1, 2") == [
+        pair
+        for place, number in enumerate(ids)
+        for pair in [(number, before), *([(number, ids[place - 2])] if place >= 2 else [])]
+    ]
+
+
+@pytest.mark.parametrize("limit", [-1, 100_001])
+def test_a_limit_that_means_nothing_is_refused(submitter: Submitter, limit: int):
+    with pytest.raises(submission_errors.BadArray, match=f"{limit} jobs of an array cannot run at the same time"):
+        submitter.submit(command="a", array=["", ""], at_once=limit)
+
+
 # Large ones, in slices.
 
 ADA = UserAccount("ada", 1001, ())
@@ -85,7 +101,7 @@ def _array(**more: Any) -> SubmissionPayload:
 @run_async
 async def test_others_get_their_turn_between_the_slices_of_an_array(database: Database, tmp_path: Path):
     service = SubmissionService(_core(database, tmp_path))
-    large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
+    large = asyncio.create_task(service.take(_array(at_once=MEMBERS - 2), ADA, request_id="large"))
     await _begun(database)
     small = await service.take(SubmissionPayload(command="true"), UserAccount("bob", 1002, ()), request_id="small")
     assert not large.done()
@@ -100,6 +116,9 @@ async def test_others_get_their_turn_between_the_slices_of_an_array(database: Da
         assert members[0] == taken.first
         assert {job.cpuset_name for job in members} == {f"ada_{number}" for number in taken.ids}
         assert len(snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting) == MEMBERS + 1
+        assert rows(tx, "SELECT job_id, job_id_required FROM job_dependencies ORDER BY 1") == [
+            (taken.ids[-2], taken.ids[0]), (taken.ids[-1], taken.ids[1]),
+        ]  # fmt: skip
     assert (await service.take(_array(), ADA, request_id="large")).ids == taken.ids
 
 

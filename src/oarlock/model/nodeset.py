@@ -36,7 +36,8 @@ def _folded(before: str, after: str, width: int, numbers: set[int]) -> str:
     pieces: list[str] = []
     ordered = sorted(numbers)
     first = ordered[0]
-    for number, following in zip(ordered, [*ordered[1:], None], strict=True):
+    for place, number in enumerate(ordered, 1):
+        following = ordered[place] if place < len(ordered) else None
         if following != number + 1:
             span = f"{first:0{width}d}" if first == number else f"{first:0{width}d}-{number:0{width}d}"
             pieces.append(span)

@@ -25,7 +25,16 @@ _LIVE = {
     "Launching": ("CONFIGURING", "CF"), "Running": _RUNNING, "Suspended": ("SUSPENDED", "S"),
     "Resuming": ("SUSPENDED", "S"), "Finishing": ("COMPLETING", "CG"), "toError": ("COMPLETING", "CG"),
 }  # fmt: skip
-STATES = dict([*_LIVE.values(), ("COMPLETED", "CD"), ("FAILED", "F"), ("CANCELLED", "CA"), ("TIMEOUT", "TO")])
+STATES = dict(
+    [
+        *_LIVE.values(),
+        ("COMPLETED", "CD"),
+        ("FAILED", "F"),
+        ("CANCELLED", "CA"),
+        ("TIMEOUT", "TO"),
+        ("OUT_OF_MEMORY", "OOM"),
+    ]
+)
 """The long words and the short ones."""
 
 
@@ -43,7 +52,9 @@ def state(job: Job) -> str:
         return "TIMEOUT"
     if "FRAG_JOB_REQUEST" in events:
         return "CANCELLED"
-    return "COMPLETED" if job["state"] == "Terminated" and not job["exit_code"] else "FAILED"
+    if job["state"] == "Terminated" and not job["exit_code"]:
+        return "COMPLETED"
+    return "OUT_OF_MEMORY" if "OUT_OF_MEMORY" in events else "FAILED"
 
 
 def exit_code(job: Job) -> str:

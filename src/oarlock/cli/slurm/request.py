@@ -46,7 +46,11 @@ class TaskShape:
         self.tasks = tasks or (self.nodes or 1) * (self.tasks_per_node or 1)
         if self.nodes is not None and self.nodes > self.tasks:
             self.tasks = self.nodes  # as Slurm: at least a task a node
+        self.tasks_are_given = tasks is not None or self.tasks_per_node is not None
         self.least_cores = 0  # of a node, for its memory
+        self.sizes: list[int] = []  # the cores of each node
+        self.memory: int | None = None  # MB that were asked for
+        self.memory_is_per_core = False
 
     @property
     def cores(self) -> int:
@@ -62,20 +66,40 @@ class TaskShape:
             return [f"/core={self.tasks}"]
         # The cores of a task stay together: so many tasks on each of so many nodes.
         splits = [nodes for nodes in range(1, self.tasks + 1) if self.tasks % nodes == 0]
-        return [self._on_nodes(nodes) for nodes in splits[:MOST_ALTERNATIVES]]
+        fitting = [nodes for nodes in splits if self._fits(nodes)] or splits
+        return [self._on_nodes(nodes) for nodes in fitting[:MOST_ALTERNATIVES]]
+
+    def _fits(self, nodes: int) -> bool:
+        """Return whether there are so many nodes with enough cores; nothing is known before they were looked at."""
+        return sum(cores >= self._cores_of_node(nodes) for cores in self.sizes) >= nodes
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the tasks may be on one node or on several, in groups of the same size."""
+        return self.nodes is None and self.tasks > 1 and (self.cores_per_task or 1) > 1
+
+    def _cores_of_node(self, nodes: int) -> int:
+        each = self.cores_per_task or 1
+        return max(-(-self.tasks // nodes) * each, (self.tasks_per_node or 0) * each, self.least_cores)
 
     def _on_nodes(self, nodes: int) -> str:
         if self.exclusive:
             return f"/nodes={nodes}"
-        per_node = -(-self.tasks // nodes) * (self.cores_per_task or 1)
-        if self.tasks_per_node is not None:
-            per_node = max(per_node, self.tasks_per_node * (self.cores_per_task or 1))
-        per_node = max(per_node, self.least_cores)
+        per_node = self._cores_of_node(nodes)
         if not self.gpus:
             return f"/nodes={nodes}/core={per_node}"
         if per_node == 1:
             return f"/nodes={nodes}/gpu={self.gpus}"  # with the cores that go with them
         return f"/nodes={nodes}/gpu={self.gpus}/core={-(-per_node // self.gpus)}"
+
+
+def _node_cores(client: Client) -> list[int]:
+    """Return how many cores each node has."""
+    cores: dict[str, int] = {}
+    for resource in client.resources()["resources"]:
+        name = str(resource.get("network_address") or "")
+        cores[name] = cores.get(name, 0) + 1
+    return list(cores.values())
 
 
 def _gpus(parsed: ParsedOptions) -> int:
@@ -95,6 +119,8 @@ def submission(client: Client, parsed: ParsedOptions, notes: list[str]) -> tuple
     shape = TaskShape(parsed)
     where = _conditions(parsed, shape)
     where += _memory(client, parsed, shape, notes)
+    if shape.is_split:
+        shape.sizes = _node_cores(client)
     walltime = f",walltime={words.seconds(limit)}" if (limit := parsed.text("time")) else ""
     body: dict[str, Any] = {"resources": [f"{request}{_clock(walltime)}" for request in shape.resources()]}
     if where:
@@ -157,6 +183,7 @@ def _memory(client: Client, parsed: ParsedOptions, shape: TaskShape, notes: list
         return []
     option = "--mem" if per_node is not None else "--mem-per-cpu"
     needed = words.megabytes(per_node or per_core or "", option)
+    shape.memory, shape.memory_is_per_core = int(needed), per_node is None
     if needed == 0:
         shape.exclusive, shape.nodes = True, shape.nodes or 1
         return []

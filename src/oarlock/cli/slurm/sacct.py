@@ -50,7 +50,11 @@ _FIELDS: dict[str, tuple[str, int, Callable[[dict[str, Any]], str]]] = {
     "elapsedraw": ("ElapsedRaw", 10, lambda job: str(table.elapsed(job))),
     "timelimit": ("Timelimit", 10, lambda job: table.full_clock(job["walltime"] or 0)),
     "submit": ("Submit", 19, lambda job: table.date(job["submissionTime"])),
-    "start": ("Start", 19, lambda job: table.date(job["startTime"])),
+    "start": (
+        "Start",
+        19,
+        lambda job: table.date(job["startTime"]) if job["startTime"] or not table.is_over(job) else "None",
+    ),
     "end": ("End", 19, lambda job: table.date(job["stopTime"])),
     "workdir": ("WorkDir", 20, lambda job: job["launchingDirectory"]),
     "maxrss": ("MaxRSS", 10, lambda job: _kilobytes(job["usage"].get("memory_peak_bytes"))),

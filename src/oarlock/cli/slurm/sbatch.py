@@ -9,6 +9,8 @@ from oarlock.cli.options import CommandOptions
 from oarlock.cli.slurm.batch_script import (
     COMMAND,
     OutputName,
+    array_limit,
+    array_step,
     array_tasks,
     begin_text,
     check_script,
@@ -35,8 +37,8 @@ OPTIONS = CommandOptions(
     stops_at_word=True,
 )
 add_request_options(OPTIONS)
-OPTIONS.text("-a --array=TASKS", "an array: 0-15, 1,3,5 or 0-30:10")
-OPTIONS.text("-o --output=FILE", "the output file; %j %A %a %x %u %N are replaced")
+OPTIONS.text("-a --array=TASKS", "an array: 0-15, 1,3,5 or 0-30:10; with %4 behind it four tasks run at a time")
+OPTIONS.text("-o --output=FILE", "the output file; %j %A %a %x %u %N are replaced, %4a has four digits")
 OPTIONS.text("-e --error=FILE", "the file for errors, instead of the output file")
 OPTIONS.text("--open-mode=MODE", "`append` to the output files, or `truncate` them, as is usual")
 OPTIONS.flag("-H --hold", "do not start the job before `scontrol release`")
@@ -60,8 +62,8 @@ def run(client: Client, typed: ParsedOptions, out: CommandOutput) -> None:
     """Submit, and tell the job's number."""
     text, path, arguments = _script(typed)
     check_script(text, path)
-    parsed = merge(directives(OPTIONS, text, path), typed)
     notes: list[str] = []
+    parsed = merge(merge(directives(OPTIONS, text, path), _variables(notes)), typed)
     body = _body(client, parsed, notes, text, path, arguments)
     for note in notes:
         out.note(note)
@@ -124,7 +126,7 @@ def _body(
     body["stdout"], body["stderr"] = out_file.file, (error_file or out_file).file
     body["environment"] = {
         **_exported(parsed.text("export") or "ALL"),
-        **task_variables(shape, tasks),
+        **task_variables(shape, tasks, array_step(array or "")),
         "SLURM_SUBMIT_DIR": os.getcwd(),
         "SLURM_SUBMIT_HOST": os.uname().nodename,
         "SLURM_JOB_PARTITION": body.get("queue", "default"),
@@ -135,12 +137,51 @@ def _body(
     body["initial_request"] = shlex.join(["sbatch", *sys.argv[1:]])
     if tasks:
         body["array"] = [str(task) for task in tasks]
+        _limit_array(body, array or "")
     if parsed.given("hold"):
         body["hold"] = True
     if parsed.given("requeue") and not parsed.given("no_requeue"):
         body["types"] = [*body.get("types", []), "idempotent"]
     _expand_arrays(client, body)
     return body
+
+
+def _limit_array(body: dict[str, Any], array: str) -> None:
+    """Bound how many tasks run at a time: each waits for the end of another, however that ends."""
+    limit = array_limit(array)
+    if not limit:
+        return
+    kinds = [kind for kind in body.get("types", ()) if kind.startswith("dependency=")]
+    if kinds not in ([], ["dependency=any"]):
+        raise not_translated("--array", array, "With %COUNT the dependency can only be afterany.")
+    body["at_once"] = limit
+    if not kinds:
+        body["types"] = [*body.get("types", []), "dependency=any"]
+
+
+_OTHER_NAMES = {
+    "ARRAY_INX": "array", "EXCLUSIVE": "exclusive", "MEM_PER_NODE": "mem", "MEM_PER_CPU": "mem_per_cpu",
+    "TIMELIMIT": "time",
+}  # fmt: skip
+_WITHOUT_MEANING = {"DEBUG", "IGNORE_PBS"}
+
+
+def _variables(notes: list[str]) -> ParsedOptions:
+    """Return the options that SBATCH_* variables set: they are stronger than the script, weaker than what is typed."""
+    from oarlock.cli.options import ParsedOptions
+
+    keys = {option.key: option for option in OPTIONS.all}
+    set_options = ParsedOptions()
+    for variable, value in sorted(os.environ.items()):
+        prefix, _, name = variable.partition("_")
+        if prefix != "SBATCH" or name in _WITHOUT_MEANING or not name:
+            continue
+        key = _OTHER_NAMES.get(name, name.lower())
+        if key not in keys or key in {"wrap", "server", "help", "version"}:
+            notes.append(f"{variable} is set and has no meaning here; it is left out.")
+        elif keys[key].kind != "flag" or value != "no":
+            set_options.values[key] = [value]
+    return set_options
 
 
 def _truncates(parsed: ParsedOptions) -> bool:

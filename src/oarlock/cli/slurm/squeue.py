@@ -26,6 +26,7 @@ OPTIONS.text("-t --states=STATES", "jobs in these states: PD, R, PENDING, …")
 OPTIONS.text("-o --format=FORMAT", "columns: %i %j %u %P %t %T %M %l %L %D %C %R %N %r %a %S %e %V %Z %A %F %K %Q")
 OPTIONS.flag("-l --long", "more columns")
 OPTIONS.flag("-h --noheader", "no line with the names of columns")
+OPTIONS.text("-S --sort=KEY", "i: by their numbers, as is usual here; -i: the last one first")
 OPTIONS.flag("--start", "when waiting jobs are expected to start")
 OPTIONS.end()
 
@@ -77,6 +78,9 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Ask for the jobs and lay them out."""
     form = parsed.text("format") or (_LONG if parsed.given("long") else _START if parsed.given("start") else _USUAL)
     jobs = [job for job in _jobs(client, parsed) if _wanted(job, parsed)]
+    if (key := parsed.text("sort") or "i") not in {"i", "+i", "-i"}:
+        raise RequestRefused(f"--sort={key} cannot be translated.", kind="BadOption", hint="--sort=i or --sort=-i")
+    jobs.sort(key=lambda job: int(job["Job_Id"]), reverse=key == "-i")
     if parsed.given("start"):
         jobs = [job for job in jobs if table.state(job) == "PENDING"]
     for line in table.rows(form, COLUMNS, jobs, header=not parsed.given("noheader")):

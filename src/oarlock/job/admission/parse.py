@@ -94,6 +94,7 @@ def read(
         stdout=_perhaps(options.path, payload.stdout),
         stderr=_perhaps(options.path, payload.stderr),
         array=_array(payload.array),
+        at_once=payload.at_once,
         resubmit_of=payload.resubmit or 0,
         file_id=payload.file_id,
         use_key=payload.use_key or config.oarsub_force_job_key or _brings_key(payload),
@@ -192,6 +193,11 @@ def _bounded(payload: SubmissionPayload) -> None:
         raise TooLong(
             f"The job waits for {len(payload.after)} others; it can wait for {MOST_DEPENDENCIES}.",
             hint="Let a small job wait for them, and this one for that.",
+        )
+    if payload.at_once not in range(ARRAY_MEMBERS + 1):
+        raise BadArray(
+            f"{payload.at_once} jobs of an array cannot run at the same time.",
+            hint=f"Give 1 to {ARRAY_MEMBERS}, or 0 for as many as there is room for.",
         )
     for number in payload.after:
         if number not in JOB_NUMBERS:

@@ -16,12 +16,13 @@ from oarlock.node.attempt.spool import write_all
 from oarlock.node.attempt.user.command import KEEP_TOOLS, PATH_FILE
 
 FILE = "oarsh"
-LINKS = {"oarcp": FILE, "oarprint": FILE, "slurm/srun": f"../{FILE}"}
-"""`srun` is in a folder of its own, which only jobs of `sbatch` have in their PATH: a node may have Slurm's."""
+LINKS = {"oarcp": FILE, "oarprint": FILE, "slurm/scontrol": f"../{FILE}", "slurm/srun": f"../{FILE}"}
+"""Slurm's commands are in a folder that only jobs of `sbatch` have in their PATH: a node may have Slurm's own."""
 PACKAGES = {
     "oarsh": "oarlock.cli.jobs",
     "oarcp": "oarlock.cli.jobs",
     "oarprint": "oarlock.cli.jobs",
+    "scontrol": "oarlock.cli.slurm",
     "srun": "oarlock.cli.slurm",
 }
 MODULES = (
@@ -40,11 +41,14 @@ MODULES = (
     "oarlock.cli.sessions.session",
     "oarlock.cli.sessions.terminal",
     "oarlock.cli.slurm",
+    "oarlock.cli.slurm.scontrol",
     "oarlock.cli.slurm.srun",
     "oarlock.cli.submitting",
     "oarlock.cli.submitting.job_keys",
     "oarlock.client",
     "oarlock.minimal_http",
+    "oarlock.model",
+    "oarlock.model.nodeset",
     "oarlock.node",
     "oarlock.node.slurm_tasks",
     "oarlock.node.wire",
