@@ -20,7 +20,7 @@ from oarlock.web.registry import VERBS
 from tests.e2e.instance import SOURCE
 from tests.measure.real import free_port
 from tests.monitoring import Groups, needs_cgroups
-from tests.server.test_tls import certificate
+from tests.server.http.test_tls import certificate
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups"), needs_cgroups]

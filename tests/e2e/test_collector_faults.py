@@ -16,7 +16,7 @@ from oarlock.store.queries.cluster import events
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 from tests.e2e.test_usage import _metrics
-from tests.node.fuse import mounted
+from tests.node.attempt.fuse import mounted
 
 pytestmark = needs_root
 

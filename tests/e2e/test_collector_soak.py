@@ -24,7 +24,7 @@ from oarlock.store.queries.job import agent_jobs, jobs
 from tests.bed import needs_root
 from tests.e2e.agent_fleet import CLUSTER, AgentFleet, VirtualAgent
 from tests.e2e.instance import SOURCE, Instance, free_port, instance, own_address
-from tests.server.test_collector_kills import FOREVER, booked_energy, kept_instants, logged_energy
+from tests.server.collecting.test_collector_kills import FOREVER, booked_energy, kept_instants, logged_energy
 
 SECONDS = float(os.environ.get("COLLECTOR_SOAK_SECONDS", "3600"))
 NODES = int(os.environ.get("COLLECTOR_SOAK_NODES", "1000"))

@@ -266,7 +266,7 @@ CAUSES = {
     "e2e/test_notify.py": "USER_EXEC_NOTIFICATION_ERROR",
     "e2e/test_serve.py": "USER_SHELL USER_UNKNOWN WALLTIME",
     "e2e/test_ssh_nodes.py": "PING_CHECKER_NODE_SUSPECTED PROLOGUE_ERROR EXIT_VALUE_OAREXEC",
-    "server/test_local_node.py": """
+    "server/nodes/test_local_node.py": """
         EPILOGUE_ERROR CANNOT_CREATE_TMP_DIRECTORY CAN_NOT_WRITE_NODE_FILE CAN_NOT_WRITE_PID_FILE WORKING_DIRECTORY
         OUTPUT_FILES""",
 }

@@ -7,7 +7,7 @@ import pytest
 
 from oarlock.node.attempt.user.identity import UserMissing
 from oarlock.server.accounts import AccountLookup, warn_of_unknown_admins
-from tests.node.test_user import exhausted, in_a_child
+from tests.node.attempt.test_user import exhausted, in_a_child
 
 
 def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):

@@ -20,7 +20,7 @@ from oarlock.web.pages.scheduler import scheduler
 from oarlock.web.pages.usage import energy
 from oarlock.web.verbs.users.mails import unsubscribe
 from tests.measure.real import free_port
-from tests.server.test_mail_queue import _mail_server as mail_server
+from tests.server.mailing.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
 from tests.sources.oar_cluster import NOW
 from tests.sources.slurm_commands import PlayedSlurm, ended

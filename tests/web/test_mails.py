@@ -23,7 +23,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.users import mails
 from tests.clusters import add_nodes
-from tests.server.test_mail_queue import _mail_server, free_port
+from tests.server.mailing.test_mail_queue import _mail_server, free_port
 from tests.web.measured_jobs import DAY, HOUR, ran
 from tests.web.nodeless_server import NOW, Running, StillClock, running
 

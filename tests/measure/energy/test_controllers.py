@@ -14,7 +14,7 @@ from oarlock.measure.energy.redfish_file import ControlledNode, ControllerAddres
 from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.sources.host.redfish import RedfishController, RedfishError
 from tests.measure.energy.controller import Controller, controllers
-from tests.server.test_tls import certificate as make_certificate
+from tests.server.http.test_tls import certificate as make_certificate
 from tests.waiting import wait_until
 
 

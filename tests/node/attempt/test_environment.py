@@ -15,7 +15,7 @@ from oarlock.node.attempt.user.environment import (
 )
 from oarlock.node.wire.messages import CgroupLimits, Launch
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
+GOLDEN = Path(__file__).resolve().parents[4] / "shared/data/oar2-golden/job_env.txt"
 JOB = Launch(
     job=66,
     attempt=1,

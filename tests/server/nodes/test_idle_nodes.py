@@ -14,7 +14,7 @@ from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, local
 from oarlock.server.nodes.fleet import Fleet, InstanceIdentity, has_meter
 from tests.bed import PYTHON, needs_root, open_node, remove_roots, run_async
-from tests.server.test_collecting import until
+from tests.server.collecting.test_collecting import until
 
 pytestmark = needs_root
 

@@ -20,8 +20,8 @@ from oarlock.node.attempt.user.spawner import Spawner, _decode_request, _encode_
 from oarlock.node.cgroup.base import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
-from tests.node.fuse import mounted
-from tests.node.test_user import in_a_child
+from tests.node.attempt.fuse import mounted
+from tests.node.attempt.test_user import in_a_child
 from tests.waiting import wait_until
 
 PIDFD_GETFD = 438  # the same number on every architecture

@@ -1,4 +1,4 @@
-"""The supervisor where no node is needed to see what it does; the rest is in tests/server/test_local_node.py."""
+"""The supervisor where no node is needed to see what it does; the rest is in tests/server/nodes/test_local_node.py."""
 
 import contextlib
 import os

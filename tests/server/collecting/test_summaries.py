@@ -26,7 +26,7 @@ from oarlock.store.queries.job import jobs
 from oarlock.store.queries.usage import summaries
 from oarlock.store.queries.usage.summaries import Summary
 from tests.clusters import add_nodes
-from tests.server.test_collecting import BOOT, until
+from tests.server.collecting.test_collecting import BOOT, until
 from tests.store.cluster import add_job, run, step
 
 

@@ -12,7 +12,7 @@ from oarlock.node.attempt.user.environment import JobFiles
 from oarlock.node.attempt.user.identity import become, resolve
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
-from tests.node.test_user import in_a_child
+from tests.node.attempt.test_user import in_a_child
 
 
 def link_to_roots_file(home):
