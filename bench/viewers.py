@@ -72,7 +72,7 @@ def change() -> float:
 
 def _seconds_to_see(api: Running, stream: socket.socket, number: int) -> float:
     """Change all nodes but one, at some moment between two events, and wait until the page has the new word."""
-    time.sleep(random.uniform(1.0, 3.0))  # noqa: S311
+    time.sleep(random.uniform(1.0, 3.0))
     name = f"bench {number}"
     begin = time.monotonic()
     api.core.database.write(lambda tx: events.add(tx, [Event(EventType.LOG_SUSPECTED, NOW, name, None, ())]))

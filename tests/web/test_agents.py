@@ -302,7 +302,7 @@ def test_a_node_that_was_silent_for_hours_goes_on_with_its_job(api):
     assert (until - since, why) == (5 * 3600 + 1, "nothing came")
 
 
-def test_a_job_that_one_node_lost_and_others_are_silent_about_is_over_after_an_hour(api):
+def test_a_job_lost_by_a_node_with_others_silent_is_over_after_an_hour(api):
     first, second = Node(api), Node(api, "n8")
     for node in (first, second):
         node.send(notice(told(1)), node.sample({1: 1.0}))

@@ -48,7 +48,7 @@ def test_a_page_that_has_the_resources_asks_for_a_chart_without_them(database: D
     assert without == whole | {"resources": []}
 
 
-def test_of_jobs_that_wait_a_chart_has_those_that_the_plan_starts_in_its_time(database: Database):
+def test_a_chart_has_jobs_that_wait_where_the_plan_starts_them_in_its_time(database: Database):
     def fill(tx: Tx) -> None:
         cores = add_nodes(tx, ["n1", "n2"])
         soon, later, _unplanned = (add_job(tx, user="root", submitted=NOW - 60) for _ in range(3))

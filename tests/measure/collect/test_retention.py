@@ -195,7 +195,7 @@ def test_a_step_does_a_little_and_goes_on_the_next_time(places):
     assert names(places) == [f"{job}.thin.h5" for job in range(1, 6)]
 
 
-def test_a_huge_file_is_thinned_a_little_at_a_time_and_samples_are_taken_meanwhile(places, monkeypatch):
+def test_a_huge_file_is_thinned_in_steps_and_samples_are_taken_meanwhile(places, monkeypatch):
     collector = fed(places, 1)
     aged(places.archived(1), 100)
     monkeypatch.setattr(thinning, "_BATCH_VALUES", 8)  # as if it had millions of rows
