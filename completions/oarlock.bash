@@ -88,9 +88,10 @@ _oarlock_words() {
     'oarlock slurm') echo '-h --help install remove' ;;
     'oarlock slurm install') echo '-h --help --dry-run' ;;
     'oarlock slurm remove') echo '-h --help --dry-run' ;;
-    'oarlock sources') echo '-h --help slurm-scripts slurm' ;;
+    'oarlock sources') echo '-h --help slurm-scripts slurm robinhood' ;;
     'oarlock sources slurm-scripts') echo '-h --help --send --token-file --ca --spool --sent --once' ;;
     'oarlock sources slurm') echo '-h --help --grant --cluster --database --account --host' ;;
+    'oarlock sources robinhood') echo '-h --help --grant --database --account --host' ;;
     'oarlock lustre-proxy') echo '-h --help --upstream --listen --look-up --database --slurm-cluster --cluster --tls-certificate --tls-key --scrape-token-file --open-to-all' ;;
     'oarlock completion') echo '-h --help' ;;
     *) return 1 ;;

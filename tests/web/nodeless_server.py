@@ -37,6 +37,7 @@ from oarlock.server.collecting.elsewhere import MeasurementsElsewhere
 from oarlock.server.http import listen as server
 from oarlock.server.http.connection import ConnectionLimits
 from oarlock.server.job_keys import KeyVault
+from oarlock.server.sources.facilities import SiteFacilities
 from oarlock.server.staging.stage_in import ArchiveStore, archive_folder
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
@@ -142,6 +143,7 @@ class NodelessServer:
     def __post_init__(self) -> None:
         self.collector = CollectorHere(self.state_dir, self.config, self.database)
         self.agents = AgentReceiver(self)
+        self.facilities = SiteFacilities(self.config, self.clock.now)
         self.keys = KeyVault(self.state_dir / "keys", b"secret", self.read)
 
     async def restart_measuring(self) -> None:

@@ -38,6 +38,7 @@ from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
 from oarlock.server.planning.client import PlanningProcess
 from oarlock.server.process.clock import Clock, JumpDetector
 from oarlock.server.sessions.service import SessionService
+from oarlock.server.sources.facilities import SiteFacilities
 from oarlock.server.staging.stage_in import ArchiveStore, archive_folder
 from oarlock.server.staging.stage_out import StageOutStore
 from oarlock.server.steps import JobSteps
@@ -114,6 +115,7 @@ class ServerCore(JobSteps):
             state_dir / "samples", config, database, lambda node: self.live.decoder(node).tables_frame()
         )
         self.agents = AgentReceiver(self)
+        self.facilities = SiteFacilities(config, clock.now)
         self.marks = GenerationMarks(database, mark_file(state_dir))
         self._sessions = SessionService(self, self._fleet.node)
         self._desktops = DesktopService(self, self._fleet)
@@ -144,8 +146,8 @@ class ServerCore(JobSteps):
 
     @property
     def source_health(self) -> Sequence[SourceHealth]:
-        """What this server shows is its own: it reads no other cluster."""
-        return ()
+        """How what is read beside this server's own database fares: it reads no other cluster."""
+        return self.facilities.health
 
     async def measure(self, nodes: Sequence[str], change: Mapping[str, object]) -> None:
         """Have nodes measure otherwise for a while."""
@@ -333,6 +335,7 @@ class ServerCore(JobSteps):
         await self._sessions.close()
         await self.agents.close()
         await self.collector.close()
+        self.facilities.close()
         await self._monitoring.close()
         await self.planning.close()
         await asyncio.to_thread(self.planning.close_threads)

@@ -277,6 +277,25 @@ def _show_leaders(leaders: Mapping[str, tuple[str, ...]]) -> str:
     return " ".join(f"{project}={','.join(users)}" for project, users in leaders.items())
 
 
+def _read_exporters(text: str) -> tuple[str, ...]:
+    return tuple(SiteExporter(word).value for word in dict.fromkeys(text.replace(",", " ").lower().split()))
+
+
+def _read_databases(text: str) -> Mapping[str, str]:
+    """Read `scratch=mysql://rbh@dbhost/rbh_scratch home=…`: the databases of file systems."""
+    databases: dict[str, str] = {}
+    for word in text.split():
+        name, _, address = word.partition("=")
+        if not re.fullmatch(r"[\w.-]{1,60}", name) or name in databases or "://" not in address:
+            raise ValueError(word)
+        databases[name] = address
+    return MappingProxyType(databases)
+
+
+def _show_databases(databases: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={address}" for name, address in databases.items())
+
+
 def _joined(values: tuple[object, ...]) -> str:
     return " ".join(map(str, values))
 
@@ -326,6 +345,15 @@ LEADERS: SettingKind[Mapping[str, tuple[str, ...]]] = SettingKind(
     "pairs of a project and its leaders with blanks between, such as astro=ada,bob bio=eve",
     _read_leaders,
     _show_leaders,
+)
+EXPORTERS: SettingKind[tuple[str, ...]] = SettingKind(
+    "`lustre`, `libvirtd`, both with a blank between, or nothing", _read_exporters, _joined
+)
+NO_DATABASES: Mapping[str, str] = MappingProxyType({})
+DATABASES: SettingKind[Mapping[str, str]] = SettingKind(
+    "pairs of a file system and its database with blanks between, such as scratch=mysql://rbh@dbhost/rbh_scratch",
+    _read_databases,
+    _show_databases,
 )
 ADDRESSES: SettingKind[tuple[str, ...]] = SettingKind(
     "mail addresses with commas between", lambda text: tuple(text.replace(",", " ").split()), ",".join
@@ -381,6 +409,13 @@ class EnergySplit(StrEnum):
 
     CORES = "cores"  # by the cores that they hold
     CPU = "cpu"  # above what an idle node draws, by their CPU time
+
+
+class SiteExporter(StrEnum):
+    """Exporters of what is neither a job nor a node, each with a page of its own."""
+
+    LUSTRE = "lustre"
+    LIBVIRTD = "libvirtd"
 
 
 class JobVisibility(StrEnum):

@@ -1,5 +1,6 @@
 """Settings of portals: ways to sign in besides `oarlock login`, and the cluster of others that is shown."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oarlock.settings import kinds
@@ -49,11 +50,12 @@ class SignInSettings:
 
 
 _SOURCES = SettingSection("Sources (`oarlock portal`)")
+_FACILITIES = SettingSection("File systems and virtual machines (pages Storage and Cloud)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """Settings of a portal for a cluster that others run."""
+    """Settings of what a portal reads besides its own database."""
 
     source_database: str = _SOURCES(
         kinds.ANY_TEXT,
@@ -71,4 +73,18 @@ class SourceSettings:
         kinds.whole("a number of days from 1 to 3650", least=1, most=3650),
         30,
         "So many days before its first start a portal copies jobs that are over.",
+    )
+    prometheus_has: tuple[str, ...] = _FACILITIES(
+        kinds.EXPORTERS,
+        (),
+        "Which exporters PROMETHEUS_URL has the series of, beside those of jobs and nodes: `lustre` (page Storage), "
+        "`libvirtd` (page Cloud).",
+    )
+    robinhood_databases: Mapping[str, str] = _FACILITIES(
+        kinds.DATABASES,
+        kinds.NO_DATABASES,
+        "The databases in which Robinhood has file systems: NAME=mysql://USER@HOST/DATABASE, with blanks between.",
+    )
+    robinhood_password: Secret | None = _FACILITIES(
+        kinds.SECRET, None, "The password of that account, if it needs one."
     )

@@ -18,6 +18,7 @@ from oarlock.job.run.effects import ActionResult
 from oarlock.measure.collect.questions import Question
 from oarlock.measure.live import LiveUsage
 from oarlock.measure.posting.receive import AgentReceiver
+from oarlock.measure.remote.facilities import NamedCurve, StorageActivity, VirtualMachine
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
@@ -26,6 +27,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.job.files import StoredFile
 from oarlock.store.queries.job.new_jobs import NewJob
+from oarlock.store.sources.robinhood import SpaceAnswer
 from oarlock.web.identity import Caller, UserAccount
 
 
@@ -124,6 +126,16 @@ class MeasuringInterface(Protocol):
     async def compute(self, work: Callable[[], T], *, user: str) -> T: ...
 
 
+class FacilitiesInterface(Protocol):
+    """What the site has besides nodes. Each raises `Unavailable` if its source is away, `NotFound` without one."""
+
+    async def storage(self, seconds: int) -> StorageActivity: ...
+    async def storage_curves(self) -> list[NamedCurve]: ...
+    async def space(self) -> SpaceAnswer: ...
+    async def machines(self) -> list[VirtualMachine]: ...
+    async def machine_curves(self, projects: Sequence[str], uuid: str) -> list[NamedCurve]: ...
+
+
 class ServerInterface(MeasuringInterface, Protocol):
     """The server. Whoever calls these has asked `can` before; each does one transaction, then tells the nodes."""
 
@@ -134,6 +146,8 @@ class ServerInterface(MeasuringInterface, Protocol):
     @property
     def keys(self) -> KeyStore: ...
 
+    @property
+    def facilities(self) -> FacilitiesInterface: ...
     @property
     def source_health(self) -> Sequence[SourceHealth]:
         """How the sources of other systems fare that this server reads."""

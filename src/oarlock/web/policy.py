@@ -121,6 +121,11 @@ class AccessPolicy:
         groups = caller.account.groups if visibility is JobVisibility.PROJECT else ()
         return JobSight(caller.name, (*groups, *caller.leads))
 
+    @property
+    def shows_groups(self) -> bool:
+        """Whether members of a group see what the others of it have."""
+        return self.config.job_visibility is not JobVisibility.OWN
+
     def _is_public(self, permission: Permission) -> bool:
         """Return whether the site allows a permission to callers without a name."""
         if permission.role is RequiredRole.READERS:

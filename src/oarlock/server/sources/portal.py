@@ -42,6 +42,7 @@ from oarlock.server.mailing.mail_queue import MailQueue
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
 from oarlock.server.process.reserves import raise_limit
+from oarlock.server.sources.facilities import SiteFacilities
 from oarlock.server.sources.follow import SourceFollower
 from oarlock.server.sources.measured import EngineMeasurements
 from oarlock.server.steps import MAIL_SECONDS
@@ -87,6 +88,7 @@ class PortalCore(DatabaseAccess):
         target = prometheus_target(config, FOREIGN_NAMES)
         self.measurements = None if target is None else EngineMeasurements(target, self, self._seen_until)
         self.collector: Any = self.measurements or NoCurves()
+        self.facilities = SiteFacilities(config, self.clock.now)
         self.hopeless: Mapping[int, str] = {}
         self.passes: Sequence[PassRecord] = ()  # we plan nothing here
         self.follower: SourceFollower | None = None
@@ -99,7 +101,7 @@ class PortalCore(DatabaseAccess):
     @property
     def source_health(self) -> list[SourceHealth]:
         """How all sources fare."""
-        return [*(self.follower.health if self.follower else ()), *self.collector.health]
+        return [*(self.follower.health if self.follower else ()), *self.collector.health, *self.facilities.health]
 
     def _seen_until(self) -> int:
         return self.follower.seen_until if self.follower else 0
@@ -136,6 +138,7 @@ class PortalCore(DatabaseAccess):
         if self.follower is not None:
             await self.follower.close()
         await self.collector.close()
+        self.facilities.close()
         await self.close_threads()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,29 @@ _CONNECT_SECONDS = 2
 _EXAMPLE = "Write postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE."
 
 
-def parse_address(text: str, password: str = "") -> URL:
+def parse_address(text: str, password: str = "", *, setting: str = "SOURCE_DATABASE") -> URL:
     """Parse the address of a database; `ConfigRefused` if it is none, or has a password in it."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise ConfigRefused("SOURCE_DATABASE is not the address of a database.", hint=_EXAMPLE) from None
+        raise ConfigRefused(f"{setting} is not the address of a database.", hint=_EXAMPLE) from None
     if url.password:
         raise ConfigRefused(
-            "SOURCE_DATABASE holds a password.", hint="Take it out, and name a file: SOURCE_PASSWORD=file:PATH."
+            f"{setting} holds a password.",
+            hint=f"Take it out, and name a file: {setting.partition('_')[0]}_PASSWORD=file:PATH.",
         )
     if url.drivername not in _POSTGRESQL | _MARIADB:
-        raise ConfigRefused(f"SOURCE_DATABASE begins with `{url.drivername[:40]}://`.", hint=_EXAMPLE)
+        raise ConfigRefused(f"{setting} begins with `{url.drivername[:40]}://`.", hint=_EXAMPLE)
     driver = "postgresql+psycopg" if url.drivername in _POSTGRESQL else "mysql+pymysql"
     return url.set(drivername=driver, password=password or None)
 
 
 class ForeignDatabase:
-    """A database of somebody else. `name` is what people call it."""
+    """A database of somebody else. `name` is what people call it, `seconds` how long a statement may take."""
 
-    def __init__(self, url: URL, name: str) -> None:
+    def __init__(self, url: URL, name: str, *, seconds: float = STATEMENT_SECONDS) -> None:
         self.name = name
-        self._engine = _engine(url)
+        self._engine = _engine(url, seconds)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -71,11 +73,11 @@ def _reason(error: DBAPIError) -> str:
     return " ".join(str(text).split()).rstrip(".")[:300]
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, seconds: float) -> Engine:
     if url.drivername == "sqlite":
         return create_engine(url, connect_args={"check_same_thread": False})
     if url.drivername.startswith("postgresql"):
-        limit = f"-c default_transaction_read_only=on -c statement_timeout={int(STATEMENT_SECONDS * 1000)}"
+        limit = f"-c default_transaction_read_only=on -c statement_timeout={int(seconds * 1000)}"
         arguments: dict[str, Any] = {"options": limit, "connect_timeout": _CONNECT_SECONDS}
         engine = create_engine(url, connect_args=arguments, pool_size=2, pool_pre_ping=True)
         return engine.execution_options(isolation_level="REPEATABLE READ")
@@ -85,20 +87,19 @@ def _engine(url: URL) -> Engine:
         raise ConfigRefused(
             "A MariaDB database is read by pymysql, which is not installed.", hint="pip install 'oarlock[mariadb]'"
         ) from None
-    seconds = int(STATEMENT_SECONDS)
-    arguments = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": seconds + 1, "charset": "utf8mb4"}
+    arguments = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": int(seconds) + 1, "charset": "utf8mb4"}
     engine = create_engine(url, connect_args=arguments, pool_size=2, pool_pre_ping=True, pool_recycle=600)
-    event.listen(engine, "connect", _guard_mariadb)
+    event.listen(engine, "connect", partial(_guard_mariadb, seconds=seconds))
     return engine
 
 
-def _guard_mariadb(connection: Any, _record: Any) -> None:
+def _guard_mariadb(connection: Any, _record: Any, *, seconds: float) -> None:
     """Make a session read-only; MariaDB and MySQL spell the deadline of statements differently."""
     import pymysql
 
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
         try:
-            cursor.execute(f"SET SESSION max_statement_time = {STATEMENT_SECONDS:g}")
+            cursor.execute(f"SET SESSION max_statement_time = {seconds:g}")
         except pymysql.err.Error:
-            cursor.execute(f"SET SESSION max_execution_time = {int(STATEMENT_SECONDS * 1000)}")
+            cursor.execute(f"SET SESSION max_execution_time = {int(seconds * 1000)}")

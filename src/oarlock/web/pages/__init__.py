@@ -3,6 +3,7 @@
 from oarlock.web.pages import (
     admin,
     compare,
+    facilities,
     gantt,
     job,
     jobs,
@@ -19,6 +20,7 @@ from oarlock.web.pages import (
 __all__ = [
     "admin",
     "compare",
+    "facilities",
     "gantt",
     "job",
     "jobs",

@@ -1,6 +1,17 @@
 """All verbs; importing this registers them."""
 
-from oarlock.web.verbs.cluster import check, gantt, history, limits, overview, resources, scheduler, site, sources
+from oarlock.web.verbs.cluster import (
+    check,
+    facilities,
+    gantt,
+    history,
+    limits,
+    overview,
+    resources,
+    scheduler,
+    site,
+    sources,
+)
 from oarlock.web.verbs.job import files, job_actions, jobs, monitoring, output, purge, shares, submit
 from oarlock.web.verbs.measurements import (
     advice,
@@ -27,6 +38,7 @@ __all__ = [
     "check",
     "efficiency",
     "energy",
+    "facilities",
     "files",
     "findings",
     "gantt",

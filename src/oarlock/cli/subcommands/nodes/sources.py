@@ -32,6 +32,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     scripts.add_argument("--once", action="store_true", help="send what is there, and end")
     scripts.set_defaults(run=_push_scripts)
     _add_slurm(verbs)
+    _add_robinhood(verbs)
 
 
 _GRANT = (
@@ -49,6 +50,28 @@ def _add_slurm(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     slurm.add_argument("--account", metavar="NAME", default="oarlock", help="the account to make (oarlock)")
     slurm.add_argument("--host", metavar="HOST", default="localhost", help="from where it connects (localhost)")
     slurm.set_defaults(run=_print_grant)
+
+
+_ROBINHOOD = (
+    "Print the statements that make an account of Robinhood's database for ROBINHOOD_DATABASES: CREATE USER, and "
+    "SELECT on the sums by user and group alone. Nothing is executed."
+)
+
+
+def _add_robinhood(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    robinhood = verbs.add_parser("robinhood", help="an account of Robinhood's database", description=_ROBINHOOD)
+    robinhood.add_argument("--grant", action="store_true", required=True, help="print the statements")
+    robinhood.add_argument("--database", metavar="NAME", required=True, help="`db` of Robinhood's settings")
+    robinhood.add_argument("--account", metavar="NAME", default="oarlock", help="the account to make (oarlock)")
+    robinhood.add_argument("--host", metavar="HOST", default="localhost", help="from where it connects (localhost)")
+    robinhood.set_defaults(run=_print_robinhood_grant)
+
+
+def _print_robinhood_grant(arguments: argparse.Namespace) -> None:
+    from oarlock.cli.output import show_text
+    from oarlock.store.sources.robinhood import grant
+
+    show_text(grant(database=arguments.database, account=arguments.account, host=arguments.host).rstrip())
 
 
 def _print_grant(arguments: argparse.Namespace) -> None:
