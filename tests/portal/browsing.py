@@ -40,7 +40,7 @@ class Visitor:
         try:
             connection.request(method, path, body, sent)
             reply = connection.getresponse()
-            text = reply.read().decode()
+            text = reply.read().decode(errors="replace")
         finally:
             connection.close()
         self._keep(reply.getheader("set-cookie", ""))

@@ -331,3 +331,23 @@ def test_a_list_that_did_not_change_is_not_sent_again(site):
     first = visitor.get("/api/v1/jobs?limit=5&order=-id")
     again = visitor.get("/api/v1/jobs?limit=5&order=-id", If_None_Match=first.headers["etag"])
     assert (first.status, again.status, again.text) == (200, 304, "")
+
+
+def test_the_page_of_a_user_has_its_quotas_and_its_pdf_and_not_those_of_others(sqlite_path, tmp_path):
+    rules = tmp_path / "quotas.json"
+    rules.write_text(
+        '{"quotas": {"*,*,*,nobody": [64, 9, -1], "*,*,*,daemon": [7, -1, -1], "*,vision,*,*": [5, 4, 3]}}'
+    )
+    with made_up_site(sqlite_path, measured=False, quotas=True, quotas_conf_file=rules) as site:
+        own, other, admin = (signed_in(site, user) for user in (OWNER, "daemon", "root"))
+        page = own.get(f"/users/{OWNER}").text
+        pdf = [unescape(address) for address in re.findall(r'href="(/api/v1/reports/period.pdf[^"]*)"', page)]
+        assert ("*,*,*,nobody" in page, "*,*,*,daemon" in page) == (True, False)
+        assert len(pdf) == 1
+        seen = own.get(pdf[0])
+        assert (seen.status, seen.headers["content-type"]) == (200, "application/pdf")
+        assert other.get(pdf[0]).status == 403
+        theirs = other.get(f"/users/{OWNER}").text
+        assert "/api/v1/reports/period.pdf" not in theirs
+        assert "/api/v1/reports/period.pdf?project=vision" in unescape(admin.get("/projects/vision").text)
+        assert "*,vision,*,*" in admin.get("/projects/vision").text

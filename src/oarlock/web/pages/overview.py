@@ -39,7 +39,7 @@ async def live_site(view: View) -> Answer:
 @page("/live/my-jobs")
 async def live_jobs(view: View) -> Answer:
     """Send one's own jobs anew when something changed."""
-    await view.ask("version")
+    await view.ask("queues.list")  # somebody who is not signed in is refused before anything is sent
 
     async def parts() -> dict[str, Rendered]:
         return {"mine": view.page("overview_mine.html", **await _of_caller(view))}

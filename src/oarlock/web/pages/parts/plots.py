@@ -10,7 +10,7 @@ from typing import Any
 
 from oarlock.insight.drawing.time_plot import PlotLine, TimePlot
 from oarlock.measure.collect.series import CurveView, SeriesView
-from oarlock.model.errors import OarlockError
+from oarlock.model.errors import NotSignedIn, OarlockError
 from oarlock.web.pages.parts.view import View
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -72,13 +72,15 @@ OF_NODES = (
 async def ask_series(view: View, verb: str, **query: Any) -> SeriesView | str:
     """Ask for curves; where there are some and they cannot be shown, return the sentence that says why.
 
-    It is empty where nothing was measured, and where the caller may not see it.
+    It is empty where nothing was measured, and where the caller may not see it. `NotSignedIn` without a caller.
     """
     try:
         async with asyncio.timeout(_CURVE_SECONDS):
             series: SeriesView | None = await view.ask_if_allowed(verb, **query)
     except TimeoutError:
         return "The collector has not answered within 2 s; the page shows the curves when it is loaded again."
+    except NotSignedIn:
+        raise
     except OarlockError as refused:
         return str(refused)
     return series or ""

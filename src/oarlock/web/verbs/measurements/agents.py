@@ -281,6 +281,8 @@ def _script(context: RequestContext, tx: Tx, request: ScriptRequest) -> str:
     if job is not None:
         check_agent_job(context, job, name)
     elif refusal := context.policy.can(context.caller, VERBS[name], "somebody whom no agent has told of"):
+        if context.sight is not None:  # another answer than that of a hidden job would tell which jobs there are
+            raise UnknownJob(request.id) if request.cluster is None else _unknown(request.id, request.cluster)
         raise refusal
     number = job.job if job is not None else str(request.id)
     cluster = job.cluster if job is not None else _cluster(context, request.cluster)
