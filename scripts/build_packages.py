@@ -122,6 +122,11 @@ def version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
+def debian_version() -> str:
+    """Return the version for Debian, where `~` sorts before the end: what is not released comes before the release."""
+    return version().replace(".dev", "~dev")
+
+
 def scripts() -> dict[str, str]:
     """Return the commands by name, with the function that each calls."""
     return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"])
@@ -242,7 +247,7 @@ def _pack(
     control = stage / "DEBIAN"
     control.mkdir()
     files = [path for path in _tree(stage) if path.is_file() and not path.is_symlink()]
-    fields = {"name": name, "version": version(), "architecture": architecture, "depends": depends}
+    fields = {"name": name, "version": debian_version(), "architecture": architecture, "depends": depends}
     kilobytes = sum(-(-path.stat().st_size // 1024) for path in files)
     (control / "control").write_text(
         _CONTROL.format(**fields, relations=relations, summary=summary, kilobytes=kilobytes)
@@ -255,7 +260,7 @@ def _pack(
             runs = path.is_dir() or path in executable or path.parent.name == "bin"
             path.chmod(0o755 if runs else 0o644)
         os.utime(path, (int(epoch), int(epoch)), follow_symlinks=False)
-    package = folder / f"{name}_{version()}_{architecture}.deb"
+    package = folder / f"{name}_{debian_version()}_{architecture}.deb"
     command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(stage), str(package)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)

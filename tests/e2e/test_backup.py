@@ -14,6 +14,7 @@ import pytest
 from oarlock.cli.oarlock import main
 from oarlock.model.event import EventType
 from oarlock.store.engine.opening import open_database
+from oarlock.store.migrations import REVISIONS
 from tests.bed import needs_root
 from tests.e2e.test_restore import Restorable, alone, lone  # noqa: F401 - fixtures
 
@@ -36,6 +37,19 @@ def oarlock(site: Restorable, *words: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def go_back_to_the_first_release(site: Restorable) -> None:
+    """Bring the tables back, twice; the database as it was is kept on SQLite."""
+    code, out, err = oarlock(site, "migrate", "--down-to", "0.1.0", "--json")
+    assert (code, err) == (0, "")
+    done = json.loads(out)
+    assert (done["release"], done["before"], done["form"]) == ("0.1.0", REVISIONS[-1], "12")
+    assert Path(done["copy"]).is_file() if site._postgres is None else done["copy"] == ""
+    code, out, _ = oarlock(site, "migrate", "--down-to", "0.1.0")
+    assert (code, out) == (0, "The tables are those of Oarlock 0.1.0 already (form 12).\n")
+    code, _, err = oarlock(site, "migrate", "--down-to", "0.0.9")
+    assert (code, "There is no way back to the version 0.0.9." in err) == (2, True)
+
+
 def test_a_backup_of_a_running_server_is_restored_and_begins_a_generation(lone):  # noqa: F811
     kept = lone.submit("exit 3")
     lone.start()
@@ -46,10 +60,13 @@ def test_a_backup_of_a_running_server_is_restored_and_begins_a_generation(lone):
     assert (json.loads(out)["jobs"], file.stat().st_mode & 0o777) == (1, 0o600)
     code, _, err = oarlock(lone, "restore", file)
     assert (code, "Another server already works on this database" in err) == (2, True)
+    code, _, err = oarlock(lone, "migrate", "--down-to", "0.1.0")
+    assert (code, "Another server already works on this database" in err) == (2, True)
     lone.stop()
     lost = lone.submit_anew("true")
     before = lone.generation()
     lone.database.close()
+    go_back_to_the_first_release(lone)
     cut = file.with_name("cut")
     cut.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     refused = [oarlock(lone, "restore", name)[0] for name in (cut, lone.settings, file.with_name("none"))]

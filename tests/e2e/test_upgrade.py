@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.cli.oarlock import main
 from oarlock.client import Client
+from oarlock.store import migrations
 from oarlock.store.engine.opening import open_database
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, Instance
@@ -131,23 +133,39 @@ def test_jobs_of_the_last_release_go_on_under_this_version(begin, killed):
     site.stop()
 
 
-def test_the_way_back_is_open_or_refused_with_a_sentence(begin):
+def test_the_way_back_leads_to_the_last_release_with_its_running_jobs(begin):
+    """A job of the release, and one that this version started, end under the release; then forward again."""
     site = begin(1)
     site.serve_release(1)
     site.stop()
     site.serve_this()
     site.until(lambda: site.story(1)[-1:] == ["Running"])
+    second = site.submit(WAITS.format(site.home / "2", 2))
+    site.until(lambda: site.story(second)[-1:] == ["Running"])
     site.stop()
     site.database.close()
-    if site.serve_again():  # the form of the database is the same
-        (site.home / "1").touch()
-        socket = str(site.state / "server.sock")
-        site.until(lambda: Client(socket).job(1)["state"] == "Terminated")
-        site.stop()
-    else:
+    if migrations.form_of(RELEASES[0].version) != migrations.REVISIONS[-1]:
+        assert not site.serve_again()
         assert site.process.returncode == 2
         assert "was written by a newer Oarlock" in site.log()
         assert "Install that version again" in site.log()
-        site.serve_this()
-        end(site, 1)
-        site.stop()
+        words = [
+            "migrate",
+            "--down-to",
+            RELEASES[0].version,
+            "--state",
+            str(site.state),
+            "--config",
+            str(site.settings),
+        ]
+        assert main(words) == 0
+    assert site.serve_again(), site.log()
+    for job in (1, second):
+        (site.home / str(job)).touch()
+    client = Client(str(site.state / "server.sock"))
+    site.until(lambda: {client.job(job)["state"] for job in (1, second)} == {"Terminated"})
+    assert [client.job(job)["exit_code"] for job in (1, second)] == [1 << 8, 2 << 8]
+    site.stop()
+    site.serve_this()
+    assert [site.story(job) for job in (1, second)] == [NORMAL, NORMAL]
+    site.stop()

@@ -147,6 +147,32 @@ def test_summaries_stay_when_jobs_of_agents_get_some_too(request: pytest.Fixture
     assert [tuple(row) for row in rows] == [(5, 9, 2.5, "d", 60, 1), (1000000000001, 10, None, "{}", None, 0)]
 
 
+@pytest.mark.parametrize("release", migrations.FORMS_OF_RELEASES)
+def test_the_way_back_leads_to_the_tables_of_the_release(request: pytest.FixtureRequest, database: Database, release):
+    """And forward again: jobs keep what they had, and reasons of states are written out for the older version."""
+    form = migrations.form_of(release)
+    past, back = _empty_one(request, database.engine_name), _empty_one(request, database.engine_name)
+    with past.begin() as expected, back.begin() as connection:
+        migrate(cast("Tx", expected), form)
+        tx = cast("Tx", connection)
+        migrate(tx)
+        newest = _form(tx)
+        tx.exec_driver_sql("INSERT INTO jobs (job_id, login_host) VALUES (5, 'front')")
+        for number, state, why in ((1, "Waiting", "."), (2, "Waiting", "resumed"), (3, "Launching", ".")):
+            tx.exec_driver_sql(
+                "INSERT INTO job_state_logs (job_state_log_id, job_id, job_state, why)"
+                f" VALUES ({number}, 5, '{state}', '{why}')"
+            )
+        migrate(tx, form)
+        assert _form(tx) == _form(cast("Tx", expected))
+        rows = tx.exec_driver_sql("SELECT why FROM job_state_logs ORDER BY job_state_log_id").scalars().all()
+        assert rows == ["submitted", "resumed", "attempt 1 begins"]
+        migrate(tx)
+        assert (_form(tx), tx.exec_driver_sql("SELECT job_id FROM jobs").scalar()) == (newest, 5)
+    past.dispose()
+    back.dispose()
+
+
 def _empty_one(request: pytest.FixtureRequest, engine_name: str) -> Engine:
     if engine_name == "sqlite":
         return create_engine("sqlite://")

@@ -25,6 +25,7 @@ from oarlock.server.instance import database_address, prepare_state_dir
 from oarlock.settings.secret import Secret
 from oarlock.store.engine import backup as store
 from oarlock.store.engine.backup import BackupCopy, PostgresAddress, PostgresExchange, ReportProgress
+from oarlock.store.migrations import form_of
 
 _NOTE = "last-backup.json"
 _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
@@ -90,6 +91,24 @@ def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) ->
         _run([*loading, f"--dbname={where.address}", str(file)], where, f"{file} cannot be restored")
 
     return RestoreResult(str(file), f"schema {PostgresExchange(where, now=now).run(load, str(file.absolute()))}")
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """A database that was brought back to the form of an older release."""
+
+    release: str
+    before: str
+    form: str
+    copy: str
+
+
+def step_back(state_dir: Path, config: Config, release: str) -> WayBack:
+    """Bring the tables back to those of an older release; refused while a server runs."""
+    form = form_of(release)
+    where = store.locate(database_address(state_dir, config))
+    before, kept = store.step_back(where, form, now=int(time.time()))
+    return WayBack(release, before, form, kept)
 
 
 def _dump(where: PostgresAddress, file: Path) -> BackupCopy:

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, text
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
 from oarlock.store.engine import engines, facts
-from oarlock.store.engine.opening import parse_address
+from oarlock.store.engine.opening import migrate_back, parse_address
 from oarlock.store.engine.server_lock import FileLock, take_for_restore, this_process
 
 ReportProgress = Callable[[str], None]
@@ -233,3 +233,24 @@ class PostgresExchange:
                 connection.execute(text("DROP SCHEMA public CASCADE"))
                 connection.execute(text(f"ALTER SCHEMA {self._kept} RENAME TO public"))
             raise
+
+
+def step_back(place: Path | PostgresAddress, form: str, *, now: int) -> tuple[str, str]:
+    """Bring a database that no server uses back to an older form; return the one it had, and the copy of a file."""
+    if isinstance(place, Path):
+        if not place.is_file():
+            raise DatabaseRefused(f"There is no database at {place}.", hint="Name the state directory with --state.")
+        held = FileLock(place.with_name(f"{place.name}.lock"), this_process(now))
+        try:
+            before, copy = migrate_back(place, form)
+        finally:
+            held.release()
+        return before, str(copy or "")
+    engine = engines.writer(place.url)
+    try:
+        with engine.connect() as connection:  # the lock lives as long
+            take_for_restore(connection)
+            before, _ = migrate_back(place.url, form)
+    finally:
+        engine.dispose()
+    return before, ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insert, inspect, make_url, select, text
 from sqlalchemy.exc import DBAPIError
@@ -22,6 +22,9 @@ from oarlock.store.engine.database import Closing, Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.engine.writer import Change
 from oarlock.store.tables import instance
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _CHECK_SECONDS = 3.0
 _MIGRATION_KEY = 0x6F61726D6967  # "oarmig"
@@ -68,15 +71,54 @@ def open_for_check(address: Path | URL) -> Iterator[Tx]:
 
 
 def migrate(tx: Tx, to: str = "head") -> None:
-    """Run the steps that are missing, inside the given transaction."""
+    """Run the steps that lead to a form, the newest by default, inside the given transaction; back if it is older."""
     # Alembic takes a fifth of a second to import, and is needed once in the life of a database.
     from alembic import command
+
+    present = _revision(tx)
+    goes_back = present is not None and to != "head" and int(to) < int(present)
+    (command.downgrade if goes_back else command.upgrade)(_alembic(tx), to)
+
+
+def _alembic(tx: Tx) -> "Config":
+    """Build the settings of Alembic for steps inside a transaction."""
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(migrations.SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = tx
-    command.upgrade(config, to)
+    return config
+
+
+def migrate_back(where: Path | URL, to: str) -> tuple[str, Path | None]:
+    """Bring a database that no server uses back to an older form, after a copy on SQLite.
+
+    Return the form that it had, and the copy. What only the newer form holds is lost.
+    """
+    engine = engines.writer(where)
+    try:
+        with engine.begin() as tx:
+            if tx.dialect.name == "postgresql":
+                _prepare_postgresql(tx)
+            revision = _revision(tx)
+            if revision is None:
+                raise DatabaseRefused(f"There is no database at {_shown(where)}.", hint="Name it with --state.")
+            migrations.refuse_unknown_form(_shown(where), revision, instead="Use the version that made it.")
+            if int(revision) < int(to):
+                raise DatabaseRefused(
+                    f"The database {_shown(where)} is older already (its form is `{revision}`, not `{to}`).",
+                    hint="Start the version that you have: it brings the tables up to date.",
+                )
+            copy = None
+            if revision != to:
+                if isinstance(where, Path):
+                    _copy(where, copy := _beside(where, f"before-{to}-from-{revision}"))
+                migrate(tx, to)
+    except DBAPIError as error:
+        raise _unusable(where, error) from error
+    finally:
+        engine.dispose()
+    return revision, copy
 
 
 def parse_address(where: str | Path) -> Path | URL:

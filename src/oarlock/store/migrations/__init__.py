@@ -7,10 +7,24 @@ from oarlock.model.errors import DatabaseRefused
 SCRIPTS = Path(__file__).parent
 """Where Alembic finds the steps."""
 
-REVISIONS = tuple(str(number) for number in range(1, 17))
+REVISIONS = tuple(str(number) for number in range(1, 18))
 """Every step that this version of the code knows; a database at any other one is from a newer version."""
 
+FORMS_OF_RELEASES = {"0.1.0": "12"}
+"""The form of the tables of each release to which there is a way back: those of the last minor version."""
+
 _BEFORE_THE_FIRST_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))
+
+
+def form_of(release: str) -> str:
+    """Return the form of a release's tables; raise `DatabaseRefused` if there is no way back to it."""
+    try:
+        return FORMS_OF_RELEASES[release]
+    except KeyError:
+        raise DatabaseRefused(
+            f"There is no way back to the version {release}.",
+            hint=f"There is one to {', '.join(FORMS_OF_RELEASES)}; else put a backup of that version back.",
+        ) from None
 
 
 def refuse_unknown_form(what: str, revision: str, *, instead: str) -> None:

@@ -150,6 +150,19 @@ job_dependencies = Table(
     sqlite_with_rowid=False,
 )
 
+STATES_OF_LIVE_JOBS = "date_stop = 0 AND job_state NOT IN ('Terminated', 'Error')"
+
+USUAL_REASONS = {
+    JobState.WAITING: "submitted",
+    JobState.TO_LAUNCH: "its resources are free",
+    JobState.LAUNCHING: "attempt 1 begins",
+    JobState.FINISHING: "its command ended",
+    JobState.TERMINATED: "everything is cleaned",
+}
+"""Why a job comes to a state as a rule: written as `USUAL`, since the texts would be a tenth of a job's bytes."""
+
+USUAL = "."
+
 job_state_logs = Table(
     "job_state_logs",
     metadata,
@@ -160,7 +173,7 @@ job_state_logs = Table(
     number("date_stop"),
     text("why"),
     Index(None, "job_id"),
-    Index(None, "job_state"),
+    partial_index("ix_job_state_logs_job_state", "job_state", STATES_OF_LIVE_JOBS),
     partial_index("ix_job_state_logs_open", "job_id", "date_stop = 0"),
 )
 

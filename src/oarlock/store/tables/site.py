@@ -58,6 +58,8 @@ accounting = Table(
     sqlite_with_rowid=False,
 )
 
+EVENTS_BESIDE_USUAL_ENDS = "type <> 'SWITCH_INTO_TERMINATE_STATE'"
+
 event_logs = Table(
     "event_logs",
     metadata,
@@ -67,7 +69,7 @@ event_logs = Table(
     number("date"),
     text("description"),
     flag("to_check"),
-    Index(None, "type"),
+    partial_index("ix_event_logs_type", "type", EVENTS_BESIDE_USUAL_ENDS),
     Index(None, "date"),
     partial_index("ix_event_logs_job_id", "job_id", "job_id <> 0"),
     partial_index("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),

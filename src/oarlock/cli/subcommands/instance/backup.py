@@ -1,4 +1,4 @@
-"""oarlock backup, restore and unknown: copies of a database, and the jobs that a restored one does not know."""
+"""oarlock backup, restore, migrate and unknown: copies of a database, its older forms, and jobs it does not know."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ _RESTORE = (
 )
 
 
+_MIGRATE = (
+    "Bring the tables of an instance back to those of an older release, so that this release runs again on the same "
+    "jobs: after an upgrade that has to be taken back. Stop the server first: while one runs this is refused. Running "
+    "jobs go on. What only the newer tables hold is lost. The way forward needs no command: a newer server brings "
+    "the tables up to date when it starts. With SQLite a copy of the database is kept beside it; with PostgreSQL "
+    "make a backup first."
+)
+
+
 def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to those of `oarlock`."""
     _unknown_options(commands)
@@ -38,8 +47,12 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     restoring = commands.add_parser("restore", help="put a backup in the place of the database", description=_RESTORE)
     restoring.set_defaults(run=_restore)
     copying.add_argument("--samples", action="store_true", help="also samples, reports and archives of purged jobs")
+    migrating = commands.add_parser("migrate", help="bring the tables back to an older release", description=_MIGRATE)
+    migrating.set_defaults(run=_migrate)
+    migrating.add_argument("--down-to", metavar="VERSION", required=True, help="the release, as 0.1.0")
     for command in (copying, restoring):
         command.add_argument("file", metavar="FILE", type=Path, help="the copy")
+    for command in (copying, restoring, migrating):
         command.add_argument(
             "--state", metavar="DIR", type=Path, help="the state directory (default: that of OARLOCK_SERVER)"
         )
@@ -92,6 +105,25 @@ def _restore(arguments: argparse.Namespace) -> None:
         print(f"{len(site.restored)} files of settings, keys and samples were missing and are back.")
     for path in site.aside:
         print(f"{path}: differs from what is there, which was left as it is.")
+
+
+def _migrate(arguments: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from oarlock.server import backups
+
+    state, loaded = _place(arguments)
+    done = backups.step_back(state, loaded.config, arguments.down_to)
+    if arguments.json:
+        print(json.dumps(asdict(done), indent=2))
+        return
+    if done.before == done.form:
+        print(f"The tables are those of Oarlock {done.release} already (form {done.form}).")
+        return
+    print(f"The tables are those of Oarlock {done.release} again (form {done.form}, they had {done.before}).")
+    if done.copy:
+        print(f"The database as it was is kept as {done.copy}.")
+    print(f"Install Oarlock {done.release} now, and start its server.")
 
 
 _UNKNOWN = (

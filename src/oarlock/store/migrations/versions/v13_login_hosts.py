@@ -11,3 +11,8 @@ down_revision = "12"
 def upgrade() -> None:
     """Add the column."""
     op.add_column("jobs", text("login_host"))
+
+
+def downgrade() -> None:
+    """Drop the column."""
+    op.drop_column("jobs", "login_host")

@@ -25,3 +25,9 @@ def upgrade() -> None:
     )
     op.create_table("saved_views", text_key("user_name"), text_key("name"), text("query"), number("date"))
     op.create_table("site_notices", key("notice_id"), number("date"), number("until"), text("says"), text("author"))
+
+
+def downgrade() -> None:
+    """Drop the tables."""
+    for table in ("site_notices", "saved_views", "job_shares"):
+        op.drop_table(table)

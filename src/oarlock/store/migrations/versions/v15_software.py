@@ -22,3 +22,8 @@ def upgrade() -> None:
         Column("core_seconds", Double(), nullable=False, server_default="0"),
         Column("cpu_seconds", Double(), nullable=False, server_default="0"),
     )
+
+
+def downgrade() -> None:
+    """Drop the table."""
+    op.drop_table("software_days")

@@ -9,3 +9,8 @@ down_revision = "15"
 def upgrade() -> None:
     """Add the index."""
     op.create_index("ix_jobs_project_stop_time", "jobs", ["project", "stop_time"])
+
+
+def downgrade() -> None:
+    """Drop the index."""
+    op.drop_index("ix_jobs_project_stop_time", "jobs")

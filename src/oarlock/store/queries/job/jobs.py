@@ -13,6 +13,7 @@ from oarlock.model.job import BEFORE_START, HOLDS_RESOURCES, Job, JobKind, JobSt
 from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries.cluster import condition_sql
+from oarlock.store.queries.job.moves import full_reason
 from oarlock.store.tables import (
     HIDDEN_JOB_COLUMNS,
     array_texts,
@@ -286,7 +287,7 @@ def state_history(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
         .where(log.job_id == job_id)
         .order_by(log.job_state_log_id)
     )
-    return [(JobState(state), start, stop, why) for state, start, stop, why in rows]
+    return [(JobState(state), start, stop, full_reason(JobState(state), why)) for state, start, stop, why in rows]
 
 
 def count(tx: Tx) -> dict[JobState, int]:

@@ -30,6 +30,7 @@ from oarlock.store.tables import (
     resources,
 )
 from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
+from oarlock.store.tables.jobs import USUAL, USUAL_REASONS
 
 _STOPPED = frozenset({JobState.SUSPENDED, JobState.RESUMING})
 
@@ -95,6 +96,16 @@ def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
     return {number: since for number, (_, since) in present.items()}
 
 
+def shorten_reason(state: JobState, why: str) -> str:
+    """Return how the reason of a move is stored."""
+    return USUAL if why and why == USUAL_REASONS.get(state) else why
+
+
+def full_reason(state: JobState, stored: str) -> str:
+    """Return the reason of a move that is stored so."""
+    return USUAL_REASONS.get(state, stored) if stored == USUAL else stored
+
+
 class _MovePath:
     """The last state of a job after its moves, and when it left the state before."""
 
@@ -116,7 +127,8 @@ class _MovePath:
             self.line[-2] = self.at
         self.last = moved
         self.suspended |= moved.job.state is JobState.SUSPENDED
-        self.line = [number, moved.job.id, moved.job.state.value, self.at, 0, moved.why]
+        why = shorten_reason(moved.job.state, moved.why)
+        self.line = [number, moved.job.id, moved.job.state.value, self.at, 0, why]
         return self.line
 
 

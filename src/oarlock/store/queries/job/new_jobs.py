@@ -32,6 +32,7 @@ from oarlock.model.submission import ResourceRequest
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries.job.jobs import FIELDS, with_parameters
+from oarlock.store.queries.job.moves import shorten_reason
 from oarlock.store.tables import (
     array_members,
     array_texts,
@@ -170,8 +171,9 @@ def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
         "job_state_logs",
         ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
         [
-            (line, number, new_job.job.state.value, new_job.job.submitted, "submitted")
+            (line, number, state.value, new_job.job.submitted, shorten_reason(state, "submitted"))
             for line, number, new_job in zip(lines, numbers, new, strict=True)
+            for state in [new_job.job.state]
         ],
     )
 

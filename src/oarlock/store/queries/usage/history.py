@@ -28,6 +28,7 @@ from oarlock.store.queries.cluster import properties
 from oarlock.store.queries.job import attempts, shapes
 from oarlock.store.queries.job import jobs as stored_jobs
 from oarlock.store.queries.job.attempts import Attempt
+from oarlock.store.queries.job.moves import full_reason
 from oarlock.store.queries.usage import accounting
 from oarlock.store.tables import (
     assigned_resources,
@@ -192,7 +193,7 @@ def read_full_history(tx: Tx) -> FullHistory:
             log.job_state_log_id
         )
     ):
-        stays[number].append(StateInterval(turn, JobState(state), start, stop, why))
+        stays[number].append(StateInterval(turn, JobState(state), start, stop, full_reason(JobState(state), why)))
     tries = defaultdict(list)
     for attempt in attempts.of_jobs(tx, numbers):
         tries[attempt.job_id].append(attempt)
