@@ -15,6 +15,7 @@ import pytest
 from tests.portal import addresses
 from tests.portal.browsing import Visitor, forms, signed_in
 from tests.portal.site import OTHERS, OWNER, made_up_site
+from tests.store.cluster import add_job, run
 from tests.web.nodeless_server import Running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -129,9 +130,9 @@ def test_every_form_takes_bad_input_and_does_nothing_to_jobs_of_others(site, vis
     site.core.asked.clear()
     pages = [page for page in addresses.of_method("POST") if page.path != "/sign-out"]
     with Asking(somebody) as asking:
-        for page, name in ((page, name) for page in pages for name in addresses.parameters(page.handle)):
+        for path, name in ((page.path, name) for page in pages for name in addresses.parameters(page.handle)):
             fields = f"{urlencode(kept)}&{name}={EVIL[next(turn) % len(EVIL)]}" + "&do=delete" * (name != "do")
-            asking.ask("POST", addresses.filled(page.path), fields)
+            asking.ask("POST", addresses.filled(path), fields)
     assert asking.wrong == []
     assert _stored(site) == before
     assert [asked for asked in site.core.asked if asked[0] not in {"compute", "output"}] == []
@@ -194,9 +195,7 @@ def test_the_secret_of_a_session_cannot_be_guessed(site):
 
 
 def test_names_of_files_are_shown_and_never_opened_by_the_portal(site, visitor):
-    """As Open OnDemand did with markup and dots in names of files: what a job wrote is read on its node, as its owner."""
-    from tests.store.cluster import add_job, run
-
+    """As Open OnDemand did with markup and dots in names: what a job wrote is read on its node, as its owner."""
     name = "../../../../etc/passwd<script>alert(1)</script>"
     job = site.core.database.write(
         lambda tx: run(tx, add_job(tx, user=OWNER, uid=65534, stdout=name, directory="/home/nobody"), [1])
