@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -15,7 +16,10 @@ from oarlock.model.errors import OarlockError
 from oarlock.server.sources.portal import PortalMails
 from oarlock.settings.kinds import JobReportMails, JobVisibility
 from oarlock.store.queries.users import mails as stored_mails
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.pages.admin import admin
+from oarlock.web.pages.job import job as job_page
+from oarlock.web.pages.parts.view import View
 from oarlock.web.pages.scheduler import scheduler
 from oarlock.web.pages.usage import energy
 from oarlock.web.verbs.users.mails import unsubscribe
@@ -24,7 +28,7 @@ from tests.server.mailing.test_mail_queue import _mail_server as mail_server
 from tests.sources.engine import Exporter, engine
 from tests.sources.oar_cluster import NOW
 from tests.sources.slurm_commands import PlayedSlurm, ended
-from tests.sources.test_oar import ANN, Portal
+from tests.sources.test_oar import ADMIN, ANN, Portal
 from tests.sources.test_slurm import accounting, job, source_of  # noqa: F401  (a fixture)
 from tests.waiting import wait_until
 
@@ -36,6 +40,7 @@ pytestmark = [
 ]
 
 HOUR = 3600
+SLACK = 1.8  # seconds that a page may take on a machine with much to do
 BEGIN = NOW - 3 * HOUR
 END = BEGIN + HOUR
 
@@ -71,6 +76,14 @@ def prometheus(tmp_path_factory):
     for node, state in (("n1", "mixed"), ("n2", "mixed"), ("n3", "drained")):
         said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 1, node=node, state=state, cluster="peer")
         said.add("slurm_node_state_info", NOW - HOUR, NOW + 60, 0, node=node, state="down", cluster="peer")
+    own = {"instance": "n1.example:9100", "cluster": "peer"}
+    for device, rate in (("sda", 2 << 20), ("sdb", 1 << 20)):
+        said.add("node_disk_read_bytes_total", BEGIN, END, lambda age, rate=rate: rate * age, device=device, **own)
+    for device, rate in (("eth0", 4 << 20), ("lo", 9 << 20)):
+        said.add(
+            "node_network_receive_bytes_total", BEGIN, END, lambda age, rate=rate: rate * age, device=device, **own
+        )
+    said.add("node_filesystem_avail_bytes", BEGIN, END, 5 << 30, mountpoint="/localscratch", device="sdb", **own)
     for node, watts in (("n2-oob", 500), ("n3-oob", 50)):
         said.add("redfish_chassis_power_average_consumed_watts", BEGIN, END, watts, instance=node, cluster="peer")
     said.add("slurm_job_power_gpu", BEGIN, END, 150_000, instance="n2:9798", slurmjobid=19, gpu=0, cluster="peer")
@@ -190,6 +203,19 @@ def test_curves_of_jobs_and_nodes_come_from_the_exporters(accounting, prometheus
             zip(wanted, (2.5, 8e9, 230.0), strict=True)
         )
         assert {curve.node for curve in node.series} == {"n1"}
+        shown = await job_page(View(portal.dispatcher, ADMIN, "", {}, {"id": "12"}))
+        plots = {plot.id: plot for plot in shown.values["plots"]}
+        assert set(plots) == {"cpu", "memory", "io", "node-disk", "node-network", "node-room"}
+        assert {line.name: round(line.values[30]) for line in plots["node-disk"].lines} == {
+            "read sda": 2,
+            "read sdb": 1,
+        }
+        assert {line.name: round(line.values[30]) for line in plots["node-network"].lines} == {"received eth0": 4}
+        assert {line.name: round(line.values[30]) for line in plots["node-room"].lines} == {"free on /localscratch": 5}
+        page = await portal.page(job_page, "/jobs/12", id="12")
+        assert "Network of its nodes, MiB/s" in page
+        stranger = await portal.page(job_page, "/jobs/12", Caller(UserAccount("eve", 9), CallerChannel.TOKEN), id="12")
+        assert "Network of its nodes" not in stranger
         with pytest.raises(OarlockError, match="Nothing measures n2"):
             await portal.ask("nodes.series", name="n2", since=BEGIN, until=END)
 
@@ -328,6 +354,14 @@ def test_what_was_answered_holds_for_a_minute_and_so_does_a_failure(accounting, 
             silent.accept()[0].close()
             with pytest.raises(BlockingIOError):
                 silent.accept()
+            # The page of the scheduler has its other cards after two seconds, and then at once.
+            for most in (2 + SLACK, SLACK):
+                began = time.monotonic()
+                page = await portal.page(scheduler, "/scheduler")
+                assert time.monotonic() - began < most
+                assert "cannot be shown. Prometheus at" in page
+                assert "none within 2 s" in page
+                assert "Queues" in page
 
     _play(tmp_path, accounting, "http://127.0.0.1:9", story)
 

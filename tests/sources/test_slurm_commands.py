@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from oarlock.model.source import SourceAway
 from oarlock.node.commands import CommandFailed, output
 from oarlock.server.sources import slurm_commands
 from oarlock.server.sources.slurm_commands import accounted_job, open_commands
+from oarlock.web.pages.overview import overview
 from tests.measure.test_real_slurm import NODE, Slurm
 from tests.measure.test_real_slurm import slurm as real_slurm  # noqa: F401  (a fixture)
 from tests.monitoring import needs_cgroups
@@ -101,6 +103,37 @@ def test_a_job_that_ended_since_squeue_was_asked_stays_over(tmp_path):
             await portal.core.follower.look()
             assert portal.core.follower.seen_until == NOW, "who held what since is not known"
         finally:
+            await portal.close()
+
+    asyncio.run(story())
+
+
+def test_pages_do_not_wait_for_a_source_that_hangs(tmp_path):
+    played, goes_on, asked = PlayedSlurm(), threading.Event(), threading.Event()
+    played.live = [live(1, "RUNNING", S=str(NOW - 600), N="n1")]
+
+    async def story():
+        portal = Portal(tmp_path, played.source(), source_history=1)
+        try:
+            await portal.core.follower.look()
+            played.clock = 61
+            answers = played.run
+
+            def hang(command):
+                asked.set()
+                goes_on.wait(30)
+                return answers(command)
+
+            portal.core.follower._source._run = hang
+            looking = asyncio.create_task(portal.core.follower.look())
+            assert await asyncio.to_thread(asked.wait, 10)
+            assert (await portal.ask("jobs.show", id=1)).state == "Running"
+            assert "n1" in await portal.page(overview)
+            assert not looking.done(), "the source still has not answered"
+            goes_on.set()
+            await looking
+        finally:
+            goes_on.set()
             await portal.close()
 
     asyncio.run(story())

@@ -1,5 +1,6 @@
 """The page of a job: state and progress, why it waits or what was found, what it asked for and used, curves."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ from oarlock.measure.collect.series import MOST_CURVES, USUAL_JOB
 from oarlock.model.job import FINAL, JobState, describe_exit
 from oarlock.web.pages.compare import compare_address, job_number
 from oarlock.web.pages.parts.formats import rough, size
-from oarlock.web.pages.parts.plots import OF_JOBS, ask_series, plots_of
+from oarlock.web.pages.parts.plots import OF_JOBS, OF_NODES_OF_JOBS, ask_series, plots_of
 from oarlock.web.pages.parts.registry import page
 from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
 from oarlock.web.verbs.measurements.agents import ScriptResponse
@@ -117,14 +118,33 @@ async def _plots(view: View, shown: JobView) -> tuple[list[Any], str]:
     metrics = drawn_metrics(len(shown.assigned_network_address))
     series = await ask_series(view, "jobs.series", id=shown.id, points=_POINTS, metrics=metrics)
     if isinstance(series, str):
-        return [], series
+        return ([], series) if series else (await _plots_of_nodes(view, shown), "")
     usage: UsageView = await view.ask("jobs.usage", id=shown.id)
     limits: dict[str, tuple[float, str]] = {}
     if usage.cpus:
         limits["cpu"] = float(usage.cpus), f"{usage.cpus} asked"
     if usage.memory_limit_bytes:
         limits["memory"] = float(usage.memory_limit_bytes), f"{size(usage.memory_limit_bytes)} asked"
-    return plots_of(OF_JOBS, series, limits), ""
+    return [*plots_of(OF_JOBS, series, limits), *await _plots_of_nodes(view, shown)], ""
+
+
+async def _plots_of_nodes(view: View, shown: JobView) -> list[Any]:
+    """Return what disks and networks of a job's first nodes did, where others run it; of ours agents know its own."""
+    if view.may_change or not view.advises(shown.owner, shown.project):
+        return []
+    metrics = [metric for kind in OF_NODES_OF_JOBS for metric in kind.metrics]
+    until = shown.stop or view.now
+    answers = await asyncio.gather(
+        *(
+            ask_series(view, "nodes.series", name=node, since=shown.start, until=until, points=_POINTS, metrics=metrics)
+            for node in shown.assigned_network_address[:_LOOKED_AT]
+        )
+    )
+    series = [answer for answer in answers if not isinstance(answer, str)]
+    if not series:
+        return []
+    curves = [curve for answer in series for curve in answer.series]
+    return plots_of(OF_NODES_OF_JOBS, msgspec.structs.replace(series[0], series=curves))
 
 
 def drawn_metrics(nodes: int) -> list[str]:

@@ -69,6 +69,19 @@ OF_NODES = (
 )
 
 
+_DISK, _NETWORK = (kind for kind in OF_NODES if kind.id in {"disk", "network"})
+OF_NODES_OF_JOBS = (
+    replace(_DISK, id="node-disk", title="Disks of its nodes, MiB/s"),
+    replace(_NETWORK, id="node-network", title="Network of its nodes, MiB/s"),
+    PlotKind(
+        "node-room", "Room on disks of its nodes, GiB", "GiB", {"filesystem_available_bytes": "free on "}, GIB,
+        labels="mountpoint",
+    ),
+)  # fmt: skip
+"""What the nodes of a job did meanwhile, whoever did it: it may not have been alone there."""
+_LOOPBACK = "lo"
+
+
 async def ask_series(view: View, verb: str, **query: Any) -> SeriesView | str:
     """Ask for curves; where there are some and they cannot be shown, return the sentence that says why.
 
@@ -153,6 +166,8 @@ def _grouped(kind: PlotKind, curves: Sequence[CurveView]) -> dict[str, list[Curv
     groups: defaultdict[str, list[CurveView]] = defaultdict(list)
     for curve in curves:
         name = _label(curve.series, kind.labels) if kind.labels else ""
+        if name == _LOOPBACK:
+            continue
         groups[f"{kind.metrics[curve.metric]}{name}"].append(curve)
     return dict(sorted(groups.items(), key=lambda item: _rank(kind, item[0])))
 
