@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, text
 from oarlock.config import Config
 from oarlock.model.errors import ConfigRefused, Forbidden, OarlockError, UnknownJob
 from oarlock.model.source import SourceAway
+from oarlock.server.portal import PortalCore
 from oarlock.server.sources.follow import SourceFollower
-from oarlock.server.sources.portal import PortalCore
 from oarlock.settings.kinds import JobVisibility
 from oarlock.store.engine.opening import open_database
 from oarlock.store.sources.connections import ForeignDatabase, parse_address

@@ -13,7 +13,7 @@ from oarlock.insight.mails import MailKind
 from oarlock.measure.collect.series import NoSamples
 from oarlock.measure.remote.engine import EngineAway
 from oarlock.model.errors import OarlockError
-from oarlock.server.sources.portal import PortalMails
+from oarlock.server.portal import PortalMails
 from oarlock.settings.kinds import JobReportMails, JobVisibility
 from oarlock.store.queries.users import mails as stored_mails
 from oarlock.web.identity import Caller, CallerChannel, UserAccount

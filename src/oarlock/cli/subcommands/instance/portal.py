@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Read the settings, and show the cluster."""
     from oarlock.cli.subcommands.instance.site_settings import load_to_listen
     from oarlock.server.instance import default_state
-    from oarlock.server.sources.portal import serve_portal
+    from oarlock.server.portal import serve_portal
 
     config = load_to_listen(arguments.config, arguments.listen, nowhere="A portal that listens nowhere shows nothing.")
     source = open_source(arguments.source, config)
