@@ -1,6 +1,7 @@
 """The collector's process: takes messages from its socket in their order, and ends with its server."""
 
 import contextlib
+import gc
 import logging
 import select
 import socket
@@ -324,6 +325,7 @@ def main(line: socket.socket) -> None:
     while begin is None and not reader.ended:
         begin = next(reader.read(), None)
     if isinstance(begin, Begin):
+        gc.freeze()  # modules live as long as this process: they are not looked through for garbage again and again
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server ended before it read an answer
             CollectorProcess(line, begin).run(reader)
 

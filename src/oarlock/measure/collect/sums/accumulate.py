@@ -53,7 +53,7 @@ class RateWindow(Struct):
         self.most = high if self.most is None else max(self.most, high)
 
 
-class CounterSum(Struct):
+class CounterSum(Struct, gc=False):
     """A counter that never falls: what it has grown by since the attempt began. None until it was seen."""
 
     total: float | None = None
@@ -69,7 +69,7 @@ class CounterSum(Struct):
         return growth
 
 
-class GaugeSum(Struct):
+class GaugeSum(Struct, gc=False):
     """The mean and the most of what samples saw."""
 
     count: int = 0

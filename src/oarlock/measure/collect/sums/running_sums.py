@@ -101,7 +101,12 @@ class RunningSums:
 
     @staticmethod
     def _accumulator(sums: _JobSums, node: str) -> NodeAccumulator:
-        nodes = sums.nodes.setdefault(sums.attempts.setdefault(node, 0), {})
+        attempt = sums.attempts.get(node)
+        if attempt is None:
+            attempt = sums.attempts[node] = 0
+        nodes = sums.nodes.get(attempt)
+        if nodes is None:
+            nodes = sums.nodes[attempt] = {}
         accumulator = nodes.get(node)
         if accumulator is None:
             accumulator = nodes[node] = NodeAccumulator()
