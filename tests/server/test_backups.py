@@ -1,5 +1,9 @@
 """What a backup has beside the database: settings, secrets and keys, put back where they are missing."""
 
+import os
+import select
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -77,3 +81,21 @@ def test_an_archive_that_was_cut_off_is_refused(site):
     file.write_bytes(file.read_bytes()[:700])
     with pytest.raises(DatabaseRefused, match="is not whole"):
         backups.restore_site_files(site / "backup", site / "state" / "new")
+
+
+def test_programs_of_postgresql_end_with_a_killed_command():
+    """`sleep` stands for a `pg_restore` that takes long: what is started, and how, is the same."""
+    code = (
+        "import subprocess, oarlock.server.backups as b; begun = subprocess.Popen(['sleep', '60'],"
+        " preexec_fn=b.end_with_parent); print(begun.pid, flush=True); begun.wait()"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert command.stdout is not None
+    begun = int(command.stdout.readline())
+    handle = os.pidfd_open(begun)
+    command.kill()
+    command.wait()
+    ended, _, _ = select.select([handle], [], [], 10)
+    os.close(handle)
+    command.stdout.close()
+    assert ended == [handle]

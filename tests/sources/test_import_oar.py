@@ -238,6 +238,24 @@ def test_a_packed_dump_is_read(oar, oarlock, tmp_path):
     assert len(ours(oarlock.state, "jobs", ["job_id"])) == 995
 
 
+def test_a_dump_in_the_own_format_of_postgresql_is_read(oar, oarlock, postgres, tmp_path, monkeypatch):
+    packed = tmp_path / "oar.dump"
+    url = oar.address.replace("+psycopg", "")
+    subprocess.run([postgres.programs / "pg_dump", "--format=custom", f"--file={packed}", url], check=True, timeout=60)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = oarlock("import-oar", packed)
+    assert (code, "`pg_restore` is not installed on this machine." in err) == (2, True)
+    monkeypatch.setenv("PATH", str(postgres.programs))
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: len(whole) // 2])
+    code, _, err = oarlock("import-oar", packed)
+    assert (code, f"{packed} cannot be unpacked" in err) == (2, True)
+    packed.write_bytes(whole)
+    code, out, err = oarlock("import-oar", packed)
+    assert (code, " jobs" in out) == (0, True), err
+    assert len(ours(tmp_path / "state", "jobs", ["job_id"])) == len(oar.rows("jobs", ["job_id"]))
+
+
 def test_numbers_of_other_jobs_are_refused(oar, oarlock):
     assert oarlock("import-oar", oar.dump)[0] == 0
     with open_database(oarlock.state / "oarlock.db") as database:

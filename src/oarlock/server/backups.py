@@ -6,10 +6,12 @@ overwritten by a restore: a file that differs is written beside, under a name of
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tarfile
@@ -141,10 +143,34 @@ def _program(name: str) -> str:
     return path
 
 
+def unpack_dump(file: Path, into: Path) -> None:
+    """Write a dump in PostgreSQL's own format as text."""
+    _run([_program("pg_restore"), "--no-owner", f"--file={into}", str(file)], None, f"{file} cannot be unpacked")
+
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when its parent dies.
+
+    A `pg_restore` that outlives a killed `oarlock restore`, which held the lock of the database, would put tables in
+    place below a server that was started meanwhile. Without its client, the database takes all of it back.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _run(command: list[str], where: PostgresAddress | None, refused: str) -> str:
     """Run a program of PostgreSQL; the password goes by the environment, which others cannot read."""
     environment = {**os.environ, "PGPASSWORD": where.password} if where and where.password else None
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list
+    completed = subprocess.run(  # noqa: S603 - a list
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=end_with_parent,
+    )
     if completed.returncode:
         says = " ".join(completed.stderr.split())[-400:] or f"exit {completed.returncode}"
         raise DatabaseRefused(f"{refused}: {says}", hint="Nothing was changed.")

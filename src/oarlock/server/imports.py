@@ -15,6 +15,7 @@ from oarlock.lang.sacct import is_set, read_rows
 from oarlock.lang.slurm_conf import parse_conf
 from oarlock.model.errors import DatabaseRefused
 from oarlock.model.source import SourceJob
+from oarlock.server.backups import unpack_dump
 from oarlock.server.instance import database_address, prepare_state_dir
 from oarlock.server.sources.slurm_commands import accounted_job
 from oarlock.store.engine.database import Database
@@ -25,7 +26,7 @@ from oarlock.store.queries.site import administration, oar_import, slurm_import
 from oarlock.store.queries.site.oar_import import OAR_TABLES, ImportCounts, OarReader
 from oarlock.store.sources.connections import ForeignDatabase, open_file, parse_address
 from oarlock.store.sources.slurm import SlurmDatabase
-from oarlock.store.sources.sql_dump import load_dump
+from oarlock.store.sources.sql_dump import is_packed, load_dump
 
 ReportProgress = Callable[[str], None]
 _NO_OAR = "Name a dump of OAR's database, or postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE."
@@ -79,6 +80,8 @@ def _opened(source: str, password: str, say: ReportProgress) -> Iterator[Foreign
     with tempfile.TemporaryDirectory(prefix="oarlock-import-") as folder:
         copy = Path(folder) / "dump.db"
         say(f"reading {file}")
+        if is_packed(file):
+            unpack_dump(file, file := Path(folder) / file.name)
         load_dump(file, copy, OAR_TABLES)
         oar = open_file(copy, str(file))
         try:

@@ -79,17 +79,21 @@ def load_dump(file: Path, into: Path, tables: Iterable[str]) -> None:
         raise DatabaseRefused(f"{file} cannot be read: {why}.", hint=_MAKE) from error
 
 
+def is_packed(file: Path) -> bool:
+    """Return whether a dump is in PostgreSQL's own format, which its program `pg_restore` makes text of."""
+    return _beginning(file) == _PG_CUSTOM
+
+
 def open_dump(file: Path) -> TextIO:
-    """Open a dump, packed by gzip or not."""
-    with file.open("rb") as beginning:
-        head = beginning.read(len(_PG_CUSTOM))
-    if head == _PG_CUSTOM:
-        raise DatabaseRefused(
-            f"{file} is in PostgreSQL's own format, not text.", hint=f"pg_restore --file={file.name}.sql {file}"
-        )
-    if head.startswith(_GZIP):
+    """Open a dump of text, packed by gzip or not."""
+    if _beginning(file).startswith(_GZIP):
         return gzip.open(file, "rt", encoding="utf-8")
     return file.open(encoding="utf-8", newline="\n")
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(len(_PG_CUSTOM))
 
 
 def read_dump(lines: Iterable[str], name: str) -> Iterator[DumpedTable | DumpedRows]:
