@@ -1,5 +1,6 @@
 """What pages show and do, read as text: lists, a job, nodes, search, actions; and what bad input gets."""
 
+import csv
 import os
 import re
 from collections.abc import Iterator
@@ -351,3 +352,71 @@ def test_the_page_of_a_user_has_its_quotas_and_its_pdf_and_not_those_of_others(s
         assert "/api/v1/reports/period.pdf" not in theirs
         assert "/api/v1/reports/period.pdf?project=vision" in unescape(admin.get("/projects/vision").text)
         assert "*,vision,*,*" in admin.get("/projects/vision").text
+
+
+def test_the_power_of_nodes_is_divided_by_what_their_cores_do(site, visitor):
+    def suspect(state: str) -> None:
+        change = f"UPDATE resources SET state = '{state}' WHERE network_address = 'node-02'"
+        site.core.database.write(lambda tx: tx.exec_driver_sql(change))
+
+    before = site.client_of(OWNER).get("/overview").body
+    a_node = before["power"]["watts"] / before["power"]["nodes"]
+    metered = [node for node in before["nodes"] if node["working"] is not None]
+    parts = {name: before["power"][name] for name in ("working", "idle", "down", "free")}
+    assert parts == pytest.approx({
+        "working": sum(a_node * node["working"] / node["cores"] for node in metered),
+        "idle": sum(a_node * (node["held"] - node["working"]) / node["cores"] for node in metered),
+        "down": 0,
+        "free": sum(a_node * (1 - node["held"] / node["cores"]) for node in metered),
+    })  # fmt: skip
+    suspect("Suspected")
+    try:
+        after, page = site.client_of(OWNER).get("/overview").body["power"], visitor.get("/").text
+    finally:
+        suspect("Alive")
+    assert after["down"] == pytest.approx(a_node)
+    assert sum(after[name] for name in parts) == pytest.approx(after["watts"]) == before["power"]["watts"]
+    down, free = (100 * after[name] / after["watts"] for name in ("down", "free"))
+    assert f"{down:.0f} % down, {free:.0f} % free" in page
+
+
+def test_what_was_done_is_said_once_and_not_carried_along(site, visitor):
+    page = visitor.get("/jobs?user=nobody&show=waiting&done=2&refused=because").text
+    assert "Done for 2 jobs." in page
+    assert "done=2" not in page
+    assert "refused=because" not in page
+    [(action, fields)] = [form for form in forms(page) if form[0] == "/jobs/act"]
+    back = visitor.post(action, {**fields, "do": "hold", "back": f"{fields['back']}&done=9"}).headers["location"]
+    assert back.startswith("/jobs?user=nobody&show=waiting&refused=No+job+was+chosen")
+    assert "No job was chosen: tick some in the list." in visitor.get(back).text
+
+
+def test_a_downloaded_list_has_what_the_page_shows(site, visitor):
+    running = list(csv.DictReader(visitor.get("/jobs.csv?show=running&user=nobody").text.splitlines()))
+    waiting = list(csv.DictReader(visitor.get("/jobs.csv?show=waiting").text.splitlines()))
+    shown = visitor.get("/jobs?show=running&user=nobody").text
+    shares = [f"{100 * float(row['cpu_share']):.0f} %" for row in running]
+    assert len(shares) > 3
+    assert all(f'<span class="figure">{share}</span>' in shown for share in shares)
+    assert {row["Job_Id"] for row in waiting if row["scheduledStart"]} == {str(number) for number in range(40, 64)}
+
+
+def test_a_job_names_the_jobs_that_wait_for_it(site, visitor):
+    from tests.store.cluster import add_job
+
+    own = {"user": OWNER, "uid": 65534}
+    first = site.core.database.write(lambda tx: add_job(tx, **own))
+    after = [site.core.database.write(lambda tx: add_job(tx, after=(first.id,), **own)) for _ in range(2)]
+    page = visitor.get(f"/jobs/{first.id}").text.partition("Waited for by")[2].partition("</dd>")[0]
+    assert [f'href="/jobs/{job.id}"' in page for job in after] == [True, True]
+    listed = site.client_of(OWNER).get(f"/jobs?requires={first.id}").body["jobs"]
+    assert [job["Job_Id"] for job in listed] == [job.id for job in after]
+    assert "Waited for by" not in visitor.get(f"/jobs/{after[0].id}").text
+
+
+def test_the_script_of_a_job_is_shown_without_its_secrets(site, visitor):
+    page = visitor.get("/jobs/87").text.partition('<details class="script">')[2].partition("</details>")[0]
+    assert "Script, 7 lines" in page
+    assert "export WANDB_API_KEY=●●●" in page
+    assert "./run.sh --input &lt;mesh&gt;" in page
+    assert '<details class="script">' not in visitor.get("/jobs/88").text, "another's job"

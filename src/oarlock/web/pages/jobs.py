@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -14,7 +14,7 @@ from oarlock.web.pages.compare import compare_address
 from oarlock.web.pages.parts.registry import action, page
 from oarlock.web.pages.parts.view import Answer, Data, Redirect, View
 from oarlock.web.verbs.job.job_actions import JobActionView
-from oarlock.web.verbs.measurements.efficiency import EfficiencyResponse
+from oarlock.web.verbs.measurements.efficiency import EfficiencyResponse, EfficiencyView
 from oarlock.web.views import JobLine
 
 ROWS, MOST_ROWS = 50, 1000
@@ -25,8 +25,10 @@ SHOWN = ("live", "running", "waiting", "over", "all")
 ACTIONS = {"delete": "jobs.delete", "hold": "jobs.hold", "resume": "jobs.resume"}
 _COLUMNS = (
     "Job_Id", "name", "owner", "project", "queue", "state", "submissionTime", "startTime", "stopTime", "walltime",
-    "exit_code", "types",
+    "exit_code", "types", "scheduledStart", "cpu_share", "memory_share", "gpu_share", "energy_joules",
 )  # fmt: skip
+_OUTCOME = ("done", "refused")
+_MOST_DOWNLOADED = 10_000
 
 
 def states_of(shown: str) -> list[JobState] | None:
@@ -50,7 +52,7 @@ _BEFORE = (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION)
 @page("/jobs", nav="Jobs", place=30)
 async def jobs(view: View) -> Answer:
     """Show a page of the list."""
-    rows, following = await _rows(view, view.number("limit", ROWS, most=MOST_ROWS))
+    rows, following = await _rows(view, view.number("limit", ROWS, most=MOST_ROWS), view.query.get("after"))
     efficiency = await view.ask("jobs.efficiency", ids=[row.id for row in rows]) if rows else None
     chosen = {name: view.query.get(name, "") for name in FILTERS}
     return view.page(
@@ -63,7 +65,7 @@ async def jobs(view: View) -> Answer:
         order=view.query.get("order", "-id"),
         chosen=chosen,
         queues=(await view.ask("queues.list")).queues,
-        query={name: value for name, value in view.query.items() if name not in {"after", "lang"}},
+        query={name: value for name, value in view.query.items() if name not in {"after", "lang", *_OUTCOME}},
         results=_results(view),
         views=(await view.ask("views.list")).views,
         current=_kept_part(view.query),
@@ -93,12 +95,12 @@ def _own_measured(view: View, rows: list[JobLine], efficiency: EfficiencyRespons
     return {row.id for row in rows if row.id in measured and view.advises(row.owner, row.project)}
 
 
-async def _rows(view: View, limit: int) -> tuple[list[JobLine], int | None]:
+async def _rows(view: View, limit: int, after: str | None) -> tuple[list[JobLine], int | None]:
     answer = await view.ask(
         "jobs.list",
         limit=limit,
         order=view.query.get("order", "-id"),
-        after=view.query.get("after"),
+        after=after,
         states=states_of(_shown(view)),
         **{name: view.query.get(name) for name in FILTERS},
         where=view.query.get("where"),
@@ -115,26 +117,39 @@ def _shown(view: View) -> str:
 @page("/jobs.csv")
 async def download(view: View) -> Answer:
     """Send the list as a table for a spreadsheet."""
-    rows, _ = await _rows(view, MOST_ROWS)
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow(_COLUMNS)
-    for row in rows:
-        lines.writerow([_harmless(value) for value in _values(row)])
+    async for rows in _pages(view):
+        used = {row.job_id: row for row in (await view.ask("jobs.efficiency", ids=[row.id for row in rows])).jobs}
+        lines.writerows([_harmless(value) for value in _values(row, used.get(row.id))] for row in rows)
     return Data(text.getvalue().encode(), "text/csv; charset=utf-8", "jobs.csv")
 
 
 @page("/jobs.json")
 async def download_json(view: View) -> Answer:
     """Send the list as the API would."""
-    rows, _ = await _rows(view, MOST_ROWS)
+    rows = [row async for page in _pages(view) for row in page]
     return Data(msgspec.json.encode(rows), "application/json", "jobs.json")
 
 
-def _values(row: JobLine) -> list[Any]:
+async def _pages(view: View) -> AsyncIterator[list[JobLine]]:
+    """Yield the whole list page by page, as far as it is downloaded."""
+    after, count = view.query.get("after"), 0
+    while count < _MOST_DOWNLOADED:
+        rows, following = await _rows(view, MOST_ROWS, after)
+        if rows:
+            yield rows
+        if following is None:
+            return
+        after, count = str(following), count + len(rows)
+
+
+def _values(row: JobLine, used: EfficiencyView | None) -> list[Any]:
+    shares = (used.cpu_share, used.memory_share, used.gpu_share, used.energy_joules) if used else (None,) * 4
     return [
         row.id, row.name or "", row.owner, row.project, row.queue, row.state, row.submitted, row.start, row.stop,
-        row.walltime, row.exit_code, " ".join(row.types),
+        row.walltime, row.exit_code, " ".join(row.types), row.scheduled, *shares,
     ]  # fmt: skip
 
 
@@ -151,7 +166,7 @@ async def act(view: View) -> Answer:
     if verb is None and view.field("do") != "compare":
         raise BadRequest("There is no such action.", hint=f"Actions: {', '.join(ACTIONS)}, compare.")
     if not ids:
-        raise BadRequest("No job was chosen.", hint="Tick some in the list.")
+        return Redirect(_back(view.field("back"), {"refused": "No job was chosen: tick some in the list."}))
     if verb is None:
         return Redirect(compare_address(ids))
     done: list[JobActionView] = (await view.change(verb, ids=ids)).jobs
@@ -164,8 +179,8 @@ def _back(path: str, outcome: Mapping[str, object]) -> str:
     """Return the address to go back to: a page of the list or of a job, never another site."""
     place, _, query = path.partition("?")
     plain = place == "/jobs" or (place.startswith("/jobs/") and place.removeprefix("/jobs/").isdigit())
-    kept = query if plain and query.isascii() and query.isprintable() else ""
-    return f"{place if plain else '/jobs'}?{'&'.join(part for part in (kept, urlencode(outcome)) if part)}"
+    kept = [(name, value) for name, value in parse_qsl(query[:2000]) if name not in _OUTCOME] if plain else []
+    return f"{place if plain else '/jobs'}?{urlencode([*kept, *outcome.items()])}"
 
 
 def _results(view: View) -> dict[str, str]:

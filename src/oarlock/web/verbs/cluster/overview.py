@@ -21,6 +21,7 @@ from oarlock.web.registry import verb
 
 _GPU = "gpudevice"
 _HOUR, _DAY = 3600, 86_400
+_DOWN = frozenset({"suspected", "absent", "dead"})
 _LEAST_RUN = 1.0  # seconds after which a mean says something
 
 
@@ -56,10 +57,18 @@ class GpuNow(Struct, frozen=True):
 
 
 class PowerNow(Struct, frozen=True):
-    """What the meters of nodes say together, and how many nodes have one."""
+    """What the meters of nodes say together, and how many nodes have one.
+
+    The watts of a node are divided by its cores: those that work, are held and idle, or free; a node that is suspected,
+    absent or dead is down as a whole. The four parts add up to `watts`.
+    """
 
     watts: float
     nodes: int
+    working: float
+    idle: float
+    down: float
+    free: float
 
 
 class NodeNow(Struct, frozen=True):
@@ -139,7 +148,7 @@ async def overview(context: RequestContext, request: OverviewRequest) -> Overvie
             _cores(nodes),
             _memory(seen),
             _gpus(listing.gpu_counts(tx, _GPU)),
-            _power(seen),
+            _power(nodes, looks),
             nodes,
             queue_counts(queues, names),
             count_waiting(queues, starts, hopeless),
@@ -209,7 +218,7 @@ def _state(count: NodeCount, now: int) -> str:
 
 def _cores(nodes: Sequence[NodeNow]) -> CoreCounts:
     held = sum(node.held for node in nodes)
-    down = sum(node.cores - node.held for node in nodes if node.state in {"suspected", "absent", "dead"})
+    down = sum(node.cores - node.held for node in nodes if node.state in _DOWN)
     free = sum(node.cores - node.held for node in nodes if node.state in {"alive", "standby"})
     measured = [node.working for node in nodes if node.working is not None]
     total = sum(node.cores for node in nodes)
@@ -229,9 +238,23 @@ def _gpus(counts: GpuCounts) -> GpuNow | None:
     return GpuNow(counts.total, counts.taken, counts.free) if counts.total else None
 
 
-def _power(looks: Sequence[NodeLook]) -> PowerNow | None:
-    watts = [look.watts for look in looks if look.watts is not None]
-    return PowerNow(sum(watts), len(watts)) if watts else None
+def _power(nodes: Sequence[NodeNow], looks: Mapping[str, NodeLook]) -> PowerNow | None:
+    metered = [
+        (node, look.watts) for node in nodes if (look := looks.get(node.name)) is not None and look.watts is not None
+    ]
+    if not metered:
+        return None
+    whole = sum(watts for _, watts in metered)
+    working = idle = down = 0.0
+    for node, watts in metered:
+        if node.state in _DOWN:
+            down += watts
+            continue
+        a_core = watts / max(node.cores, 1)
+        used = min(node.working or 0.0, float(node.held))
+        working += a_core * used
+        idle += a_core * (node.held - used)
+    return PowerNow(whole, len(metered), working, idle, down, max(whole - working - idle - down, 0.0))
 
 
 def queue_counts(counts: Sequence[QueueCount], names: Mapping[str, bool]) -> list[QueueNow]:
