@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from oarlock.lang import slurm
-from oarlock.model.errors import ConfigRefused
+from oarlock.model.errors import BadField, ConfigRefused
 from oarlock.store.sources.connections import ForeignDatabase, parse_address
 from oarlock.store.sources.slurm import SlurmDatabase, grant
 from tests.sources.oar_cluster import NOW, ROOT
@@ -149,6 +149,57 @@ def test_the_account_reads_the_views_and_nothing_else(accounting):
         assert ran.returncode != 0, statement
         assert "denied" in ran.stderr or "Unknown column" in ran.stderr
     assert subprocess.run([*command, "SELECT * FROM oarlock_jobs"], capture_output=True, timeout=20).returncode == 0
+
+
+HOSTILE = ("'; DROP TABLE peer_job_table; -- ", "x' OR '1'='1", "`a`\\", '"); DELETE FROM jobs; --', "%(id)s :id ? {0}")
+
+
+@pytest.mark.parametrize("accounting", ["plain"], indirect=True)
+def test_no_name_or_number_becomes_a_statement(accounting, tmp_path):
+    def text(value):
+        return "0x" + value.encode().hex()  # MariaDB takes it as it is: nothing in it has to be escaped here
+
+    rows = []
+    for at, name in enumerate(HOSTILE):
+        row = job(50 + at, 3, NOW - 900, NOW - 800, nodes="n1", job_name="NAME", account="NAME", partition="NAME")
+        rows.append(row.replace("'NAME'", text(name)))
+    accounting.run("\n".join(rows), "slurm_acct_db")
+    accounting.run(f"UPDATE peer_assoc_table SET user = {text(HOSTILE[0])} WHERE id_assoc = 1", "slurm_acct_db")
+    accounting.run("SET GLOBAL log_output = 'TABLE'; TRUNCATE mysql.general_log; SET GLOBAL general_log = ON")
+
+    async def story():
+        portal = Portal(tmp_path, source_of(accounting))
+        try:
+            await portal.core.follower.look()
+            shown = [await portal.ask("jobs.show", id=50 + at) for at in range(len(HOSTILE))]
+            assert [(view.name, view.project, view.queue) for view in shown] == [(name,) * 3 for name in HOSTILE]
+            assert {view.owner for view in shown} == {HOSTILE[0]}
+            for name in HOSTILE:
+                for field in ("user", "project", "queue", "name"):
+                    found = await portal.ask("jobs.list", states=["Terminated"], **{field: name})
+                    assert {job.id for job in found.jobs} <= {1, *range(50, 55)}
+                with pytest.raises(BadField):
+                    await portal.ask("jobs.show", id=name)
+            assert len((await portal.ask("jobs.list", states=["Terminated"])).jobs) == 6, "all are still there"
+        finally:
+            await portal.close()
+
+    try:
+        asyncio.run(story())
+    finally:
+        accounting.run("SET GLOBAL general_log = OFF")
+    sent = accounting.run(
+        "SELECT argument FROM mysql.general_log WHERE user_host LIKE '%oarlock%' AND command_type = 'Query'"
+    ).splitlines()[1:]
+    assert len(sent) > 8
+    assert {line.split(None, 1)[0] for line in sent if not line.startswith((" ", "\\n"))} <= {
+        "SELECT",
+        "SET",
+        "ROLLBACK",
+        "COMMIT",
+    }
+    assert not [line for line in sent if "DROP" in line or "DELETE" in line or "peer_" in line]
+    assert accounting.run("SELECT COUNT(*) FROM peer_job_table", "slurm_acct_db").split()[1] == "11"
 
 
 @pytest.mark.parametrize("cluster", ["", "a`b", "x; DROP TABLE y", "A", "é", "a" * 99])
