@@ -23,10 +23,9 @@ from oarlock.server.accounts import warn_of_unknown_admins
 from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import serve_http
 from oarlock.server.instance import attempt_key, database_address, open_instance, prepare_state_dir
-from oarlock.server.mailing.alerts import AlertSender
 from oarlock.server.mailing.digests import DigestSender
 from oarlock.server.mailing.idle_jobs import IdleJobActions
-from oarlock.server.mailing.mail_queue import MailQueue
+from oarlock.server.mailing.mail_queue import AlertSender, MailQueue
 from oarlock.server.planning.client import PlanningProcess, fork
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock

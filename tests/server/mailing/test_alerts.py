@@ -9,7 +9,7 @@ from oarlock.config import Config
 from oarlock.job.run import notices
 from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import Event, EventType
-from oarlock.server.mailing.alerts import AlertSender
+from oarlock.server.mailing.mail_queue import AlertSender
 from oarlock.store.queries.cluster import events
 from tests.bed import run_async
 from tests.server.post_office import post_office
