@@ -334,7 +334,7 @@ def test_a_list_that_did_not_change_is_not_sent_again(site):
     assert (first.status, again.status, again.text) == (200, 304, "")
 
 
-def test_the_page_of_a_user_has_its_quotas_and_its_pdf_and_not_those_of_others(sqlite_path, tmp_path):
+def test_the_page_of_a_user_has_its_quotas_and_pdf_not_those_of_others(sqlite_path, tmp_path):
     rules = tmp_path / "quotas.json"
     rules.write_text(
         '{"quotas": {"*,*,*,nobody": [64, 9, -1], "*,*,*,daemon": [7, -1, -1], "*,vision,*,*": [5, 4, 3]}}'
