@@ -130,15 +130,16 @@ def vocabulary(name: str) -> Vocabulary:
         label = label or next((key for key, says in family.labels.items() if says == "job"), "")
         for scope, names in family.names.items():
             for row in names:
-                if row.form == "value" and not row.add and (scope, row.metric) not in series:
+                if row.form == "value" and (scope, row.metric) not in series:
                     series[scope, row.metric] = [_inverted(row)]
     return Vocabulary(name, label, series, _CLOCKS.get(name, ""))
 
 
 def _inverted(entry: MetricName) -> ForeignSeries:
     return ForeignSeries(
-        entry.metric, entry.name, entry.times, rename={theirs: ours for ours, theirs in entry.rename.items()}
-    )
+        entry.metric, entry.name, entry.times, only=entry.add,
+        rename={theirs: ours for ours, theirs in entry.rename.items()},
+    )  # fmt: skip
 
 
 def is_counter(scope: str, metric: str) -> bool:
