@@ -19,6 +19,8 @@ from oarlock import client as commands
 from oarlock import munge
 from oarlock.cli import oarlock
 from oarlock.cli.subcommands.site.relay import _address
+from oarlock.config import Config
+from oarlock.server.http.connection import ConnectionLimits
 from oarlock.server.login_relay import LoginRelay, RelayRefusal, ServerAddress, relayed_head
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries.job import jobs
@@ -321,3 +323,23 @@ def test_something_else_at_the_socket_of_munge_is_not_believed(shared: Path):
         munge.decode("MUNGE:x:", str(path))
     thread.join(10)
     listener.close()
+
+
+def test_the_connections_of_a_proven_relay_are_counted_apart(sqlite_path: Path):
+    limits = ConnectionLimits(Config().allowed_networks, most_of_one=2, most_of_relay=4, refusal_seconds=0.0)
+    with alone(sqlite_path, limits=limits) as api, contextlib.ExitStack() as held:
+        key = key_of(api)
+
+        def asked(*headers: str) -> int:
+            sock = held.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=20))
+            lines = ["GET /api/v1/version HTTP/1.1", "Host: x", *headers, "", ""]
+            sock.sendall("\r\n".join(lines).encode())
+            return int(sock.recv(4096).split()[1])
+
+        as_relay = f"Authorization: Relay {key} {os.getuid()}"
+        assert [asked(as_relay) for _ in range(4)] == [200] * 4  # more than an address may have
+        assert asked(as_relay) == 429
+        assert asked() == 200
+        assert asked() == 429  # the fifth of the relay is one of the address, and this is the third
+        assert limits.open == {"relay of login1": 4, "this machine": 2}
+    wait_until(lambda: not limits.open, what="the connections to be counted as closed")

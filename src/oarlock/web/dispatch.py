@@ -293,7 +293,10 @@ class Dispatcher:
     async def _identify(self, verb: Verb, request: Request) -> Caller | None:
         peer, authorization = request.scope["state"].get("peer"), request.headers.get("authorization")
         if peer is not None or authorization is not None or verb.changes or verb.upgrades:
-            return await self.identify(peer, authorization, _request_line(request))
+            caller = await self.identify(peer, authorization, _request_line(request))
+            if caller is not None and caller.channel is CallerChannel.RELAY:
+                request.state.connection.count_as_relay(caller.host)
+            return caller
         # A browser that is signed in may read; what changes something comes as a form of a page.
         if is_from_elsewhere(request.headers):
             return None

@@ -92,6 +92,9 @@ ANSWER_BYTES = 2**18
 """A client that reads less of its response than this in `ANSWER_SECONDS` is disconnected."""
 
 MOST_OF_ONE = 256
+MOST_OF_RELAY = 2048
+"""Connections of a proven relay, which speaks for all users of its login host."""
+
 REFUSAL_SECONDS = 1.0
 """After so long a connection too many is refused."""
 
@@ -110,6 +113,7 @@ class ConnectionLimits:
     answer_seconds: float = ANSWER_SECONDS
     refusal_seconds: float = REFUSAL_SECONDS
     most_of_one: int = MOST_OF_ONE
+    most_of_relay: int = MOST_OF_RELAY
     most_of_address: int | None = None  # where it is not the same as of a user at the socket
     most: int = 4096
     most_at_port: int = 3072
@@ -139,6 +143,20 @@ class ConnectionLimits:
             return TooManyAtOnce("The server has as many connections as it can take.", hint="Try again in a moment.")
         return None
 
+    def move(self, caller: int | str, host: str) -> str:
+        """Count a connection as one of the relay of a login host, no longer as one of its address.
+
+        Until then it is one of the few that an address may have: whoever proves nothing takes none of a relay's.
+        """
+        relay = f"relay of {host}"
+        if self.open[relay] >= self.most_of_relay:
+            raise TooManyAtOnce(
+                f"There are already {self.most_of_relay} connections of the {relay}.", hint="Try again in a moment."
+            )
+        self.leave(caller)
+        self.enter(relay)
+        return relay
+
     def leave(self, caller: int | str) -> None:
         """Count a closed connection."""
         self.open[caller] -= 1
@@ -164,6 +182,30 @@ def _plain(address: str) -> IPv4Address | IPv6Address:
     """Parse an address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     ip = ip_address(address.partition("%")[0])
     return (isinstance(ip, IPv6Address) and ip.ipv4_mapped) or ip
+
+
+class CountedConnection(socket.socket):
+    """A connection that counts as its caller's until its descriptor is closed, also while TLS is still agreed on."""
+
+    limits: ConnectionLimits | None = None
+    caller: int | str = ""
+
+    def count(self, limits: ConnectionLimits, caller: int | str) -> None:
+        """Count it as one of a caller."""
+        self.limits, self.caller = limits, caller
+        limits.enter(caller)
+
+    def count_as_relay(self, host: str) -> None:
+        """Count it as one of the relay of a host from now on."""
+        if self.limits is not None and not str(self.caller).startswith("relay of "):
+            self.caller = self.limits.move(self.caller, host)
+
+    def close(self) -> None:
+        """Close the connection, and count it as closed."""
+        super().close()
+        limits, self.limits = self.limits, None
+        if limits is not None:
+            limits.leave(self.caller)
 
 
 class WholeResponseTransport:
@@ -242,6 +284,13 @@ class Connection(HttpToolsProtocol):
         local = self.app_state["peer"] is not None
         self._upgraded = UpgradedConnection(self.transport, is_local=local)
         return self._upgraded
+
+    def count_as_relay(self, host: str) -> None:
+        """Count this connection as one of the relay of a host, which has just been proven."""
+        sock = self.transport.get_extra_info("socket")
+        counted = getattr(sock, "_sock", sock)  # asyncio hands out a wrapper
+        if isinstance(counted, CountedConnection):
+            counted.count_as_relay(host)
 
     def keep_open(self, seconds: float) -> None:
         """Keep the connection open for so long after each response: an agent comes back every few seconds."""

@@ -30,6 +30,7 @@ from oarlock.server.http.connection import (
     PROXY_SOCKET,
     Connection,
     ConnectionLimits,
+    CountedConnection,
     caller_of,
     peer_of,
     refusal_text,
@@ -48,19 +49,6 @@ _MOST_REFUSED_AT_ONCE = 64
 """So many are refused before the event loop does other work."""
 
 _LEAST_TO_DELAY = 16
-
-
-class CountedConnection(socket.socket):
-    """A connection that counts as its caller's until its descriptor is closed, also while TLS is still agreed on."""
-
-    leave: Callable[[], None] | None = None
-
-    def close(self) -> None:
-        """Close the connection, and count it as closed."""
-        super().close()
-        leave, self.leave = self.leave, None
-        if leave is not None:
-            leave()
 
 
 class AcceptGuard:
@@ -96,9 +84,8 @@ class AcceptGuard:
             # Whoever speaks TLS could not read the refusal.
             self._refuse_later(connection, b"" if is_tls else _text(str(refusal), refusal.hint))
             return None
-        self._limits.enter(caller)
         counted = CountedConnection(connection.family, connection.type, connection.proto, connection.detach())
-        counted.leave = partial(self._limits.leave, caller)
+        counted.count(self._limits, caller)
         return counted
 
     def close(self) -> None:
