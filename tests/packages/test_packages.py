@@ -1,5 +1,6 @@
 """What is handed out: source archive, wheel and Debian packages, and what is there once they are installed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from oarlock import __version__
+from oarlock.cli import oarlock
+from oarlock.config import Config
 from scripts import build_packages
 
 EPOCH = "1700000000"
@@ -105,6 +108,35 @@ def test_the_source_archive_has_tests_and_browser_files(built):
     top = f"oarlock-{__version__}"
     wanted = ["src/oarlock/web/assets/vendor/uplot/uPlot.min.css", "tests/packages/test_packages.py", "hatch_build.py"]
     assert [name for name in wanted if f"{top}/{name}" not in names] == []
+
+
+def statements(text):
+    """Return the statements of a container file, each a word and the rest of its line."""
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_what_the_container_file_names_is_in_tree_and_wheel(built):
+    """No container is built here: what can be known without an engine is checked."""
+    _, wheel = built
+    given = statements((build_packages.ROOT / "packaging/Containerfile").read_text())
+    assert {word for word, _ in given} <= {
+        "FROM", "RUN", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD",
+    }  # fmt: skip
+    copied = [rest.split()[0] for word, rest in given if word == "COPY" and not rest.startswith("--from=")]
+    assert [path for path in copied if not (build_packages.ROOT / path).exists()] == ["dist/oarlock-*.whl"]
+    assert wheel.match("oarlock-*.whl")
+    last = dict(given)
+    with zipfile.ZipFile(wheel) as archive:
+        scripts = archive.read(f"oarlock-{__version__}.dist-info/entry_points.txt").decode()
+    (entry,) = json.loads(last["ENTRYPOINT"])
+    assert Path(entry).parent == Path("/opt/oarlock/bin")
+    assert last["COPY"] == "--from=build /opt/oarlock /opt/oarlock"
+    assert f"\n{Path(entry).name} = " in scripts
+    command = oarlock.options().parse_args(json.loads(last["CMD"]))
+    assert str(command.state) == last["VOLUME"] == "/var/lib/oarlock"
+    assert last["EXPOSE"] == str(Config().server_port)
+    assert f"useradd --system --home-dir /var/lib/oarlock --shell /usr/sbin/nologin {last['USER']}" in last["RUN"]
 
 
 ONLY_STANDARD_LIBRARY = """\
