@@ -94,6 +94,6 @@ def test_scripts_do_the_same_on_a_real_slurm_beside_ours(workspace, home, ada):
         environment = {**slurm.environment, "USER": ada[0], "PATH": "/usr/local/bin:/usr/bin:/bin"}
         real = corpus.play("slurm", theirs / "typed", NODES, chosen, account=ada[1], environment=environment)
     if os.environ.get("OARLOCK_RECORD"):
-        corpus.RECORDED.write_text(json.dumps(real, indent=1, sort_keys=True) + "\n")
+        corpus.record(real)
     ours = play_ours(workspace, home, ada, chosen)
     assert compare(ours, real, chosen) == {}

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 130.0 if sys.argv[1:2] == ["slurm"] else 40.0
+PATIENCE = 110.0
 OURS = ("sacct", "sbatch", "scancel", "scontrol", "squeue")
 Fact = dict[str, Any]
 
