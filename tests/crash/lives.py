@@ -180,7 +180,7 @@ SCENARIOS: dict[str, tuple[Asked, ...]] = {
     ),
     "delete": (
         Asked(0, lambda life: life.submit("runs", "sleep 100", WHOLE)),
-        Asked(1, lambda life: life.submit("waits", "sleep 10", array=tuple("12"))),
+        Asked(1, lambda life: life.submit("waits", "sleep 10", WHOLE, array=tuple("12"))),
         Asked(10, lambda life: life.kill("waits")),
         Asked(12, lambda life: life.kill("runs")),
         Asked(13, lambda life: life.submit("next", "sleep 5")),

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from oarlock.job.run.finish import FinishedAttempts
-from oarlock.job.run.reports import AttemptMissing, BadReport, Exited, Started
+from oarlock.job.run.reports import AttemptMissing, BadReport, Exited, NodesChecked, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
@@ -134,6 +134,11 @@ def test_a_node_that_answers_again_gets_the_job_that_waited_for_it(cluster):
     assert (cluster.job(job).state, cluster.states()["node1"]) == (JobState.WAITING, {"Suspected"})
     cluster.plug_in("node1")
     assert cluster.job(job).state is JobState.RUNNING
+
+
+def test_a_node_that_answered_since_is_not_suspected(cluster):
+    cluster.receive([NodesChecked((), {"node1": "it is unplugged"}), *cluster.nodes["node1"].catch_up()])
+    assert cluster.states()["node1"] == {"Alive"}
 
 
 @pytest.mark.manual(141)

@@ -61,7 +61,8 @@ def node_reachable(unit: UnitOfWork, report: NodeReachable, finished: FinishedAt
     finished.boots[report.node] = report.hello.boot
     recover.compare_generation(unit, report.node, report.hello)
     recover.compare_attempts(unit, report.node, report.unknown)
-    forgiven = clear_suspicion(unit.tx, [report.node], at=unit.now)
+    # Of reports that are applied together, one that it did not answer may come before.
+    forgiven = bool(clear_suspicion(unit.tx, [report.node], at=unit.now)) | unit.take_back_suspicion(report.node)
     if report.is_desktop:
         desktops.returned(unit.tx, report.node, now=unit.now)
     if forgiven or report.is_desktop:

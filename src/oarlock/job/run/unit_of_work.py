@@ -162,6 +162,13 @@ class UnitOfWork:
         """Make nodes Suspected; those that the node check suspects come back by themselves."""
         self._suspects[by_check].update(hosts)
 
+    def take_back_suspicion(self, host: str) -> bool:
+        """Let a node be that was to be suspected for not answering: it answered since. Return whether it was."""
+        silent = self._suspects[True]
+        was_silent = host in silent
+        silent.discard(host)
+        return was_silent
+
     def update_attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
         """Change fields of an attempt, and return it."""
         now = replace(attempt, **changes)
