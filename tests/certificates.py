@@ -17,3 +17,11 @@ def certificate(folder: Path, name: str = "localhost", *, kind: str = "DNS") -> 
     early[1].replace(key)
     early[0].replace(pem)
     return pem, key
+
+
+def expire(pem: Path, key: Path) -> None:
+    """Sign a certificate anew, so that it was good until yesterday."""
+    old = pem.with_suffix(".old")
+    pem.replace(old)
+    command = ["openssl", "x509", "-in", old, "-signkey", key, "-days", "-1", "-out", pem]
+    subprocess.run(command, check=True, capture_output=True)

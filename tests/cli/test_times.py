@@ -57,3 +57,14 @@ def test_an_interval_is_two_dates_in_order():
         readable.interval("2026-11-16,2026-11-15", what="-g")
     with pytest.raises(RequestRefused, match="takes two dates"):
         readable.interval("2026-11-16", what="-g")
+
+
+def test_clocks_that_are_put_forward_or_back_change_no_duration(paris):
+    nights = [("2026-03-28", "2026-03-29", 23), ("2026-10-24", "2026-10-25", 25)]
+    for before, after, hours in nights:
+        begin, end = (readable.instant(f"{day} 12:00:00", what="-r") for day in (before, after))
+        assert (end - begin, readable.duration(end - begin)) == (hours * 3600, f"{hours}:00:00")
+    # In October this hour comes twice, and two instants are printed as the same date.
+    assert readable.date(1792888200) == readable.date(1792888200 + 3600) == "2026-10-25 02:30:00"
+    # In March it does not come at all: what is typed is the hour after it. The same holds for a leap second.
+    assert readable.date(readable.instant("2026-03-29 02:30:00", what="-r")) == "2026-03-29 03:30:00"

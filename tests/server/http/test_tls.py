@@ -14,7 +14,7 @@ from oarlock.model.errors import ConfigRefused
 from oarlock.server.http import listen, tls
 from oarlock.server.http.connection import ConnectionLimits
 from tests import canned
-from tests.certificates import certificate
+from tests.certificates import certificate, expire
 from tests.waiting import wait_until
 from tests.web.nodeless_server import NodelessServer, Running, alone
 
@@ -95,6 +95,21 @@ def test_a_certificate_of_an_unknown_authority_is_refused(sqlite_path: Path, pai
         with pytest.raises(RequestRefused, match="is not to be trusted") as refused:
             Client(f"https://localhost:{api.port}").jobs()
         assert "OARLOCK_CA" in refused.value.hint
+
+
+def test_a_certificate_that_expired_is_refused_until_it_is_renewed(
+    sqlite_path: Path, pair: tuple[Path, Path], monkeypatch
+):
+    monkeypatch.setattr(tls, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setenv("OARLOCK_TOKEN", "x")
+    monkeypatch.setenv("OARLOCK_CA", str(pair[0]))
+    with alone(sqlite_path, tls_certificate=pair[0], tls_key=pair[1]) as api:
+        expire(*pair)
+        with pytest.raises(RequestRefused, match="expired"):
+            Client(f"https://localhost:{api.port}").jobs()
+        certificate(pair[0].parent)
+        with pytest.raises(RequestRefused, match="token"):  # it gets as far as the token, which is not one
+            Client(f"https://localhost:{api.port}").jobs()
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(sqlite_path: Path, pair: tuple[Path, Path], monkeypatch):

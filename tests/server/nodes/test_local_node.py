@@ -921,3 +921,47 @@ async def test_a_file_arrives_once_and_one_that_stalls_is_a_timeout(workspace, t
         os.kill(program, signal.SIGCONT)
         await post.node.ping()  # behind the request that ends the file
         assert [path.name for path in there.iterdir()] == [file.name]
+
+
+@run_async
+async def test_a_full_disk_of_a_user_is_seen_by_that_job_alone(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
+        with small_disk(post.home / "disk") as disk:
+            os.chown(disk, *pwd.getpwnam(two_users[0])[2:4])
+            fills = "head -c 1000000 /dev/zero; code=$?; echo $code > ../code; exit 7"
+            full = await post.run(1, fills, directory=str(disk), stdout="out", stderr="../1.err")
+            assert (full.outcome, os.waitstatus_to_exitcode(full.status), full.event) == (EXITED, 7, "")
+            assert ((disk / "out").stat().st_size <= 64 << 10, (post.home / "code").read_text()) == (True, "1\n")
+            assert "No space left on device" in post.err(1)
+            assert (await post.run(2, "echo fine")).status == 0
+            assert post.out(2) == "fine\n"
+
+
+@needs_v1
+@run_async
+async def test_what_the_kernel_does_not_let_go_is_not_said_to_be_over(workspace, two_users):
+    """What the freezer of version 1 holds takes no signal, not even SIGKILL, like what waits for a dead disk."""
+    async with open_node(workspace, two_users[0]) as post:
+        frozen = Path(f"/sys/fs/cgroup/freezer/{post.settings.node}")
+        frozen.mkdir()
+        try:
+            await post.node.launch(post.launch(1, "echo $$ > number; exec sleep 600", grace=1))
+            number = await asyncio.to_thread(wait_until, lambda: text_of(post.home / "number"))
+            (frozen / "cgroup.procs").write_text(number)
+            (frozen / "freezer.state").write_text("FROZEN")
+            await post.node.kill(1, 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(post.report(1), 1.3)
+            [about] = await post.status()
+            assert about["job"] == 1
+            (frozen / "freezer.state").write_text("THAWED")
+            assert (await post.report(1)).outcome == KILLED
+        finally:
+            (frozen / "freezer.state").write_text("THAWED")
+            await asyncio.to_thread(wait_until, lambda: not (frozen / "cgroup.procs").read_text())
+            frozen.rmdir()
+
+
+def text_of(path):
+    """The text of a file, empty while it is not there."""
+    return path.read_text().strip() if path.exists() else ""

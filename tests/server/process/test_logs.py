@@ -1,6 +1,7 @@
 """Where the log goes, how much of it, and in which form."""
 
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +72,12 @@ def test_a_text_that_a_user_chose_cannot_forge_a_line():
     record = logging.makeLogRecord({"msg": "job moved", "job": 7, "why": 'end\n2026 job moved "x"', "node": "n1"})
     form = DetailFormatter("%(message)s")
     assert form.format(record) == 'job moved job=7 why="end\\n2026 job moved \\"x\\"" node=n1'
+
+
+def test_a_full_disk_of_the_log_and_a_closed_stderr_do_not_stop_the_server(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # as Python has it where descriptor 2 is closed
+    _begin(Path("/dev/full"), 3)
+    journal.SITE.info("lost")
+    logging.getLogger("oarlock").error("lost as well")
+    with pytest.raises(OSError, match="No space"):
+        logging.getLogger().handlers[0].close()
