@@ -74,7 +74,7 @@ def test_a_text_that_a_user_chose_cannot_forge_a_line():
     assert form.format(record) == 'job moved job=7 why="end\\n2026 job moved \\"x\\"" node=n1'
 
 
-def test_a_full_disk_of_the_log_and_a_closed_stderr_do_not_stop_the_server(monkeypatch):
+def test_a_full_log_disk_and_a_closed_stderr_do_not_stop_the_server(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it where descriptor 2 is closed
     _begin(Path("/dev/full"), 3)
     journal.SITE.info("lost")
