@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
 from oarlock.cli.subcommands.instance import demo
+from oarlock.client import Client
 from oarlock.config import Config
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 
@@ -38,8 +41,9 @@ def test_the_tour_ends_well_and_shows_every_kind_of_job(two_users, taken_port):
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
-    assert lines[-1] == "Every job ended as it should, and the account agrees."
-    shown = [line[32:].strip() for line in lines[2:-1]]
+    assert lines[-2] == "Every job ended as it should, and the account agrees."
+    assert "`oarlock demo` keeps such a cluster alive" in lines[-1]
+    shown = [line[32:].strip() for line in lines[2:-2]]
     assert len(shown) == 14
     assert shown.count("the copy of job 1") == 1  # where in the list depends on when it was made
 
@@ -108,6 +112,51 @@ def test_in_a_terminal_the_demonstration_hands_over_a_shell(two_users):
         assert "/run/node2\n" in shown_until(master, b"press Ctrl-C")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) in (0, 130)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+def test_the_cluster_goes_on_and_shows_findings_until_ctrl_c(two_users):
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "oarlock", "demo", "--user", two_users[1]],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        try:
+            shown = []
+            for line in process.stdout:
+                shown.append(line)
+                if "oarlock login" in line:
+                    break
+            [link] = [line.split()[-1] for line in shown if line.startswith("The portal: ")]
+            server = next(word for line in shown for word in line.split() if word.startswith("OARLOCK_SERVER="))
+            client = Client(server.partition("=")[2])
+            wait_until(lambda: _found(client, "wait-for-data") >= {"cpu.zero"}, "the finding about idle cores", 150)
+            with urllib.request.urlopen(link, timeout=10) as page:
+                assert page.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert "Ending " in rest
+    assert "did not end" not in rest
+
+
+def _found(client, name):
+    """Return the findings about jobs of this name."""
+    named = [job["Job_Id"] for job in client.jobs(name=name, since=0, until=int(time.time()) + 60)]
+    return {finding["id"] for job in named for finding in client.findings(job)}
+
+
+def test_a_second_demonstration_with_the_lent_account_is_refused(tmp_path):
+    first = demo.exclusive(tmp_path / "lock")
+    with (
+        first,
+        pytest.raises(demo.DemoRefused, match="runs already on this machine"),
+        demo.exclusive(tmp_path / "lock"),
+    ):
+        pass
+    with demo.exclusive(tmp_path / "lock"):
+        pass
 
 
 def test_root_lends_an_account_of_its_own_though_there_are_people(two_users, monkeypatch):

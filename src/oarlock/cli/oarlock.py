@@ -220,8 +220,8 @@ def _test_rules(arguments: argparse.Namespace) -> None:
 
 _DEMO = (
     "Start an instance in a temporary directory with four pretended nodes of this machine, run jobs of every kind and "
-    "show what became of them. In a terminal a shell in a job on two nodes follows. The server then goes on "
-    "until Ctrl-C."
+    "show what became of them. Then jobs keep coming, a link opens the portal that shows them (in a browser where "
+    "there is one), and in a terminal a shell in a job on two nodes follows, until Ctrl-C."
 )
 
 

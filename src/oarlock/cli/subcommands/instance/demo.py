@@ -2,19 +2,20 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import pwd
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from oarlock.cli.subcommands.instance import demo_shell
-from oarlock.config import Config
+from oarlock.cli.subcommands.instance import demo_cluster, demo_shell
 from oarlock.lang import request as requests
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, Job, JobState, Reservation
@@ -24,7 +25,6 @@ from oarlock.server import instance, serve
 from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import SOCKET, serve_http
 from oarlock.server.process.clock import RealClock
-from oarlock.settings.kinds import NodeTransport
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import events, properties, resources
 from oarlock.store.queries.job import jobs, new_jobs
@@ -34,6 +34,8 @@ NODES = ("node1", "node2", "node3", "node4")
 _CORES = 2
 _PATIENCE = 120.0
 _GUEST = "oarlock-demo"
+_LOCK = Path("/run/oarlock-demo.lock")
+_REMOVAL_SECONDS = 10.0
 _TWICE = "if [ -e left ]; then echo again; else touch left; sleep 600; fi"
 
 
@@ -61,6 +63,14 @@ class DemoStep:
     ids: list[int] = field(default_factory=list)
 
 
+class DemoPlace(NamedTuple):
+    """Where the demonstration is: its socket, the directory of its jobs, and who runs them."""
+
+    socket: Path
+    home: Path
+    user: str
+
+
 def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> None:
     """Run the demonstration; a `tour` ends by itself and raises `DemoFailed` if anything was not as it should be."""
     with lent_account(user) as who, tempfile.TemporaryDirectory(prefix="oarlock-demo-") as ground:
@@ -75,20 +85,55 @@ def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> N
 def lent_account(user: str | None) -> Iterator[str]:
     """Choose who runs the jobs: the plain user who asks; for root an account of our own, for as long as it takes."""
     who = user or account()
-    if who is not None:
-        yield who
+    if who not in (None, _GUEST) or os.geteuid() != 0:
+        yield who or _GUEST
         return
-    try:
-        commands.output(["useradd", "--create-home", "--shell", "/bin/sh", _GUEST])
-    except commands.CommandFailed as failure:
-        raise DemoRefused(
-            f"root runs no jobs, and no account for the demonstration can be made: {failure}.",
-            hint="Run `oarlock demo` as a plain user, or name an account with --user.",
-        ) from failure
-    try:
-        yield _GUEST
-    finally:
-        commands.output(["userdel", "--remove", _GUEST])
+    with exclusive(_LOCK):
+        if who is not None:
+            yield who  # an earlier demonstration left it
+            return
+        try:
+            commands.output(["useradd", "--create-home", "--shell", "/bin/sh", _GUEST])
+        except commands.CommandFailed as failure:
+            raise DemoRefused(
+                f"root runs no jobs, and no account for the demonstration can be made: {failure}.",
+                hint="Run `oarlock demo` as a plain user, or name an account with --user.",
+            ) from failure
+        try:
+            yield _GUEST
+        finally:
+            _remove_account()
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Refuse a second demonstration of this account: jobs of one number would be in one cgroup."""
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise DemoRefused(
+                f"A demonstration of the account {_GUEST} runs already on this machine.",
+                hint="End that one first, or name another account with --user.",
+            ) from taken
+        yield
+
+
+def _remove_account() -> None:
+    """Remove the account, once the last processes of its jobs are gone."""
+    end = time.monotonic() + _REMOVAL_SECONDS
+    while True:
+        try:
+            commands.output(["userdel", "--remove", _GUEST])
+        except commands.CommandFailed as failure:
+            if time.monotonic() > end:
+                raise DemoFailed(
+                    f"The account {_GUEST} could not be removed: {failure}.",
+                    hint=f"`userdel --remove {_GUEST}` removes it once that process has ended.",
+                ) from failure
+            time.sleep(0.2)
+        else:
+            return
 
 
 def account() -> str | None:
@@ -102,8 +147,8 @@ def account() -> str | None:
 
 
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:
-    # Any port that is free: an instance that serves people may have its own on this machine.
-    config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, server_port=0)
+    config = demo_cluster.settings(state)
+    demo_cluster.write_rules(state)
     with instance.open_instance(state, config) as database:
         database.write(_add_nodes)
         core = ServerCore(state, config, database, RealClock(), instance.attempt_key(database))
@@ -111,17 +156,46 @@ async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable
         serving = asyncio.create_task(serve.run(core, serve_http))
         try:
             await _play(core, home, user, say)
-            if demo_shell.has_terminal():
-                place = demo_shell.ShellPlace(state / SOCKET, user, home, NODES[:2])
-                await asyncio.to_thread(demo_shell.show_shell if tour else demo_shell.give_shell, place, say)
             if not tour:
-                say(f"The server goes on until you press Ctrl-C; ask it with OARLOCK_SERVER={state / SOCKET} oarstat.")
-                with contextlib.suppress(asyncio.CancelledError):
-                    await core.stopping.wait()
+                await _go_on(core, DemoPlace(state / SOCKET, home, user), say)
+            elif demo_shell.has_terminal():
+                await asyncio.to_thread(demo_shell.show_shell, _shell_place(state / SOCKET, home, user), say)
         finally:
             core.stopping.set()
             await serving
             await core.close()
+    if tour:
+        say("To look around yourself: `oarlock demo` keeps such a cluster alive and prints the way into its portal.")
+
+
+def _shell_place(socket: Path, home: Path, user: str) -> demo_shell.ShellPlace:
+    return demo_shell.ShellPlace(socket, user, home, NODES[:2])
+
+
+async def _go_on(core: ServerCore, place: DemoPlace, say: Callable[[str], None]) -> None:
+    """Keep the cluster alive until Ctrl-C: the portal for a browser, a shell for a terminal."""
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, over.set)
+
+    async def submit(job: demo_cluster.DemoJob) -> None:
+        fields = {"name": job.name, "project": job.project, **job.fields}
+        await _submit(core, DemoStep(job.name, job.command, request=job.request, fields=fields), place.home, place.user)
+
+    coming = asyncio.create_task(demo_cluster.keep_alive(core, over, submit, int(core.clock.now())))
+    try:
+        await asyncio.to_thread(demo_cluster.show_the_way, place.socket, say)
+        if demo_shell.has_terminal():
+            shell = _shell_place(place.socket, place.home, place.user)
+            await asyncio.to_thread(demo_shell.give_shell, shell, say)
+        say(f"The server goes on until you press Ctrl-C; ask it with OARLOCK_SERVER={place.socket} oarstat.")
+        stopping = asyncio.create_task(core.stopping.wait())
+        await asyncio.wait({asyncio.create_task(over.wait()), stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        over.set()
+        await coming
+        await demo_cluster.end_jobs(core, pwd.getpwuid(os.geteuid()).pw_name, say)
 
 
 def _add_nodes(tx: Tx) -> None:

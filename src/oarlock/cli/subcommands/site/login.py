@@ -25,6 +25,11 @@ class _Browsers(Client):
         return dict(self._change("POST", "/browser/link", {}))
 
 
+def make_link(server: str | None) -> dict[str, Any]:
+    """Make a link that signs in whoever runs this; `server` is the server's socket."""
+    return _Browsers(server).link()
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of `oarlock`."""
     parser = commands.add_parser("login", help="print a link that signs your browser in", description=_ABOUT)
@@ -34,7 +39,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _login(arguments: argparse.Namespace) -> None:
-    made = _Browsers(arguments.server).link()
+    made = make_link(arguments.server)
     if arguments.json:
         print(json.dumps(made, indent=2))
         return

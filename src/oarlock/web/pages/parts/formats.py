@@ -8,7 +8,7 @@ from oarlock.lang.duration import show
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
-_TENS, _THREE_DIGITS = 10, 100
+_TENS, _THREE_DIGITS, _HUNDREDTH = 10, 100, 0.01
 NOTHING = "–"
 
 
@@ -21,11 +21,17 @@ def decimal(value: float | None) -> str:
     """Write a measured number with as many digits as help."""
     if value is None:
         return NOTHING
-    return f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:,.1f}".removesuffix(".0")
+    if abs(value) >= _THREE_DIGITS:
+        return f"{value:,.0f}"
+    if 0 < abs(value) < _HUNDREDTH / 2:
+        return f"< {_HUNDREDTH}"  # little is not nothing
+    return f"{value:,.1f}".removesuffix(".0") if abs(value) >= 1 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def percent(share: float | None) -> str:
     """Write a share (0 to 1)."""
+    if share is not None and 0 < share < _HUNDREDTH / 2:
+        return "< 1 %"
     return NOTHING if share is None else f"{100 * share:.0f} %"
 
 
