@@ -163,7 +163,7 @@ class UnitOfWork:
         self._suspects[by_check].update(hosts)
 
     def take_back_suspicion(self, host: str) -> bool:
-        """Let a node be that was to be suspected for not answering: it answered since. Return whether it was."""
+        """Drop the suspicion of a node that did not answer, since it answered meanwhile; return whether there was one."""
         silent = self._suspects[True]
         was_silent = host in silent
         silent.discard(host)
