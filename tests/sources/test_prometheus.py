@@ -313,6 +313,26 @@ def test_a_scheduler_page_without_slurm_exporter_is_shorter(accounting, promethe
     _play(tmp_path, accounting, _url(prometheus), story, cluster_name="another")
 
 
+def test_energy_does_not_stand_for_a_jobs_last_samples(accounting, prometheus, tmp_path):  # noqa: F811
+    _jobs(accounting, job(12, 1, BEGIN, 0, nodes="n1", timelimit=300))
+
+    async def story(portal):
+        measurements = portal.core.measurements
+        portal.core.clock.now = lambda: BEGIN + 1800
+        await portal.core.follower.look()
+        assert await measurements.look() == 1
+        accounting.run(_ended(12), "slurm_acct_db")
+        portal.core.clock.now = lambda: END + 30
+        await portal.core.follower.look()
+        while await measurements.energy.look():
+            pass
+        portal.core.clock.now = lambda: END + 90
+        assert await measurements.look() == 1, "its end is not measured yet"
+        assert (await portal.ask("jobs.usage", id=12)).energy_joules > 0
+
+    _play(tmp_path, accounting, _url(prometheus), story, source_history=1)
+
+
 def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # noqa: F811
     _jobs(accounting, _ended(12))
     url = f"http://127.0.0.1:{free_port()}"

@@ -57,6 +57,8 @@ class NodeEnergy:
             question = partial(read_power, self._target, since=since - _BEFORE, until=until, nodes=frozenset(cores))
             samples = await asyncio.to_thread(question)
         await self._core.write(lambda tx: self._book(tx, samples, cores, since, until))
+        while await self._core.write(lambda tx: summaries.book(tx, now=self._core.now)):
+            pass
         return until < last - _SHORTEST
 
     def _begin(self, tx: Tx) -> tuple[int, dict[str, int]]:
@@ -64,7 +66,10 @@ class NodeEnergy:
         return int(facts.get(tx, _UNTIL) or first), unmeasured.node_cores(tx)
 
     def _book(self, tx: Tx, samples: PowerSamples, cores: Mapping[str, int], since: int, until: int) -> None:
-        """Book a stretch and how far that is in one transaction; sums and summaries of jobs that ended follow."""
+        """Book a stretch and how far that is in one transaction; sums and summaries of jobs that ended follow.
+
+        Not of those whose last samples are not in their summary yet: it would look as if they were.
+        """
         booked = energy.booked_until(tx, since=since // DAY * DAY - DAY)
         held = unmeasured.held_between(tx, since - _BEFORE, until)
         by_node = _by_node(held, float(until))
@@ -77,9 +82,8 @@ class NodeEnergy:
             )
             days += [booked_day(BookingKey(node, day, CONTROLLER), booking) for day, booking in of_days.items()]
         energy.book(tx, days)
-        stored_summaries.reopen_ended(tx, {job for day in days for job in day.jobs})
-        while summaries.book(tx, now=self._core.now):
-            pass
+        complete = unmeasured.measured_to_their_end(tx, {job for day in days for job in day.jobs})
+        stored_summaries.reopen_ended(tx, complete)
         facts.put(tx, _UNTIL, str(until))
 
 

@@ -1,6 +1,7 @@
 """Jobs of a copied cluster that are to be measured: whose summary is missing or old, and who held what where."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import and_, func, or_, select
@@ -106,6 +107,17 @@ def first_without(tx: Tx, *, since: int, until: int) -> int | None:
         )
     )  # fmt: skip
     return tx.execute(query).scalar()
+
+
+def measured_to_their_end(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Return those of these jobs whose summary was written after their end."""
+    job, summary = jobs.c, job_summaries.c
+    query = (
+        select(job.job_id)
+        .join(job_summaries, summary.job_id == job.job_id)
+        .where(id_in(tx.dialect.name, job.job_id), job.state.in_(_FINAL), summary.date >= job.stop_time)
+    )
+    return set(tx.execute(query, bind_ids(tx, ids)).scalars())
 
 
 class HeldCores(NamedTuple):
