@@ -2,7 +2,10 @@
 
 import re
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +75,40 @@ def test_no_name_becomes_markup(name: str):
 
 @given(st.integers(0, 2**32), st.integers(600, 90 * 86_400), st.integers(-12, 14))
 def test_round_instants_lie_in_the_window_and_are_not_too_many(since: int, length: int, zone: int):
-    instants = round_instants((since, since + length), zone * 3600)
+    instants = round_instants((since, since + length), lambda _: zone * 3600)
     assert len(instants) <= 11
     assert all(since <= at < since + length for at in instants)
+
+
+def _in_paris(instant: int) -> datetime:
+    return datetime.fromtimestamp(instant, ZoneInfo("Europe/Paris"))
+
+
+@pytest.mark.parametrize(
+    ("night", "hours"),
+    [
+        ("2026-03-29", ["00:00", "03:00", "06:00", "09:00", "12:00", "15:00", "18:00", "21:00"]),
+        ("2026-10-25", ["00:00", "03:00", "06:00", "09:00", "12:00", "15:00", "18:00", "21:00"]),
+    ],
+)
+def test_hours_of_a_chart_are_round_on_the_day_when_clocks_are_set(night: str, hours: list[str]):
+    begin = datetime.fromisoformat(f"{night}T00:00").replace(tzinfo=ZoneInfo("Europe/Paris"))
+    since = int(begin.timestamp())
+    until = int((begin + timedelta(days=1)).timestamp())
+    assert until - since == {"03": 23, "10": 25}[night[5:7]] * 3600
+    instants = round_instants((since, until), lambda at: int(_in_paris(at).utcoffset().total_seconds()))
+    assert [_in_paris(at).strftime("%H:%M") for at in instants] == hours
+
+
+def test_the_missing_hour_is_not_marked_and_one_that_comes_twice_is_once():
+    def offset(at: int) -> int:
+        return int(_in_paris(at).utcoffset().total_seconds())
+
+    spring = int(datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp())  # the clock shows 1:30
+    autumn = int(datetime(2026, 10, 24, 23, 30, tzinfo=UTC).timestamp())
+    marked = [
+        [_in_paris(at).strftime("%H:%M") for at in round_instants((begin, begin + 5 * 3600), offset)]
+        for begin in (spring, autumn)
+    ]
+    assert marked[0][:5] == ["01:30", "03:00", "03:30", "04:00", "04:30"]
+    assert marked[1].count("02:00") == marked[1].count("02:30") == 1

@@ -1,10 +1,16 @@
 """What pages show and do, read as text: lists, a job, nodes, search, actions; and what bad input gets."""
 
 import csv
+import json
 import os
 import re
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +87,31 @@ def test_the_overview_counts_what_oarnodes_counts(site, visitor):
     assert shown["waiting"] == {
         "within_hour": 3, "within_day": 21, "later": 0, "no_date": len(undated), "held": 1, "impossible": 1,
     }  # fmt: skip
+
+
+def test_the_overview_has_the_sums_that_commands_print(site, visitor):
+    """`oarnodes` and `oarstat`, as they are installed, beside the page."""
+    commands = Path(sys.executable).parent
+    around = {"PATH": os.environ["PATH"], "OARLOCK_SERVER": str(site.socket), "LANG": "C.UTF-8", "HOME": "/"}
+
+    def printed(*words: str) -> Any:
+        ran = subprocess.run(
+            [commands / words[0], *words[1:]], env=around, capture_output=True, text=True, check=True, timeout=60
+        )
+        return json.loads(ran.stdout)
+
+    shown = site.client_of("root").get("/overview").body
+    nodes = printed("oarnodes", "-J")
+    assert len(nodes) == shown["cores"]["total"]
+    held = {number: job for node in shown["nodes"] for number, job in [(node["name"], node["held"])]}
+    by_node = Counter(row["network_address"] for row in nodes.values() if row.get("jobs"))
+    assert {name: count for name, count in held.items() if count} == dict(by_node)
+    states = Counter(job["state"] for job in printed("oarstat", "-J").values())
+    queues = shown["queues"]
+    assert sum(queue["running"] for queue in queues) == states["Running"]
+    assert (sum(queue["waiting"] for queue in queues), sum(queue["held"] for queue in queues)) == (
+        states["Waiting"], states["Hold"],
+    )  # fmt: skip
 
 
 def test_a_list_is_read_page_by_page_without_gaps_or_repeats(visitor):

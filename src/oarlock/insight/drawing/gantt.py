@@ -272,9 +272,25 @@ def _now(layout: _Layout) -> str:
 _STEPS = (300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 1_209_600)
 
 
-def round_instants(window: Window, offset: int, *, most: int = 10) -> Sequence[int]:
-    """Return round instants in a window, at most so many; `offset` is the zone's, in seconds east of UTC."""
+def round_instants(window: Window, offset: Callable[[int], int], *, most: int = 10) -> list[int]:
+    """Return round instants in a window, at most so many; `offset` is the zone's then, in seconds east of UTC.
+
+    They are round by the clock on the wall: where that is set in the window, two of them are an hour more or less
+    apart. Of an hour that there is twice one is marked, of one that is missing none.
+    """
     since, until = window
     step = next((step for step in _STEPS if (until - since) / step <= most), _STEPS[-1])
-    first = -(-(since + offset) // step) * step - offset
-    return range(first, until, step)
+    walls = range(-(-(since + offset(since)) // step) * step, until + offset(until) + _CLOCK_CHANGE, step)
+    instants = [_at_wall(wall, offset) for wall in walls]
+    return sorted({instant for instant in instants if instant is not None and since <= instant < until})
+
+
+_CLOCK_CHANGE = 7200  # clocks are set by less
+
+
+def _at_wall(wall: int, offset: Callable[[int], int]) -> int | None:
+    """Return when the clock on the wall shows a time; None if it never does."""
+    for near in (wall - offset(wall - _CLOCK_CHANGE), wall - offset(wall + _CLOCK_CHANGE), wall - offset(wall)):
+        if near + offset(near) == wall:
+            return near
+    return None

@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -21,6 +22,7 @@ from oarlock.model.errors import BadRequest, OarlockError
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
 from oarlock.model.job_type import JobType
 from oarlock.model.nodeset import fold, unfold
+from oarlock.web.pages.parts.formats import is_twice
 from oarlock.web.pages.parts.registry import page
 from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
 from oarlock.web.verbs.cluster.gantt import GanttBar, GanttChart
@@ -185,7 +187,8 @@ def _view(view: View, wanted: ChartRequest, ghost: GanttJob | None) -> GanttView
     since, until = wanted.window
     form = "%H:%M" if until - since <= 2 * _DAY else "%d %b" if until - since > 7 * _DAY else "%a %d, %H:%M"
     instants = [
-        (at, _written(at, wanted.zone, form)) for at in round_instants(wanted.window, _offset(since, wanted.zone))
+        (at, _written(at, wanted.zone, form))
+        for at in round_instants(wanted.window, partial(_offset, zone=wanted.zone))
     ]
     return GanttView(
         wanted.window, view.now, instants, _written(view.now, wanted.zone, "%H:%M"),
@@ -264,8 +267,33 @@ def _offset(instant: int, zone: str) -> int:
     return 0 if offset is None else int(offset.total_seconds())
 
 
-def _written(instant: int, zone: str, form: str = "%Y-%m-%d %H:%M") -> str:
-    """Write an instant in a zone; in the server's own without one."""
+_DATE_AND_TIME = "%Y-%m-%d %H:%M"
+
+
+def _written(instant: int, zone: str, form: str = _DATE_AND_TIME) -> str:
+    """Write an instant in a zone, in the server's own without one; with its name in the hour that there is twice."""
+    day = instant // _DAY
+    if not _has_change(day, zone) and form == _DATE_AND_TIME:  # a chart has 40,000 of these
+        day_here, second = divmod(instant + _offset_of_day(day, zone), _DAY)
+        return f"{_date(day_here)} {second // _HOUR:02}:{second % _HOUR // 60:02}"
+    if _has_change(day, zone) and is_twice(instant, partial(_offset, zone=zone)):
+        form = f"{form} %Z"
     if not zone:
         return time.strftime(form, time.localtime(instant))
     return datetime.fromtimestamp(instant, ZoneInfo(zone)).strftime(form)
+
+
+@lru_cache(maxsize=1024)
+def _date(day: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(day * _DAY))
+
+
+@lru_cache(maxsize=1024)
+def _offset_of_day(day: int, zone: str) -> int:
+    return _offset(day * _DAY, zone)
+
+
+@lru_cache(maxsize=1024)
+def _has_change(day: int, zone: str) -> bool:
+    """Return whether clocks are set in a zone on a day of UTC, or beside it."""
+    return _offset((day - 1) * _DAY, zone) != _offset((day + 2) * _DAY, zone)

@@ -1,6 +1,7 @@
 """How numbers, times and sizes are written on pages."""
 
 import time
+from collections.abc import Callable
 from functools import lru_cache
 
 from oarlock.lang.duration import show
@@ -85,15 +86,26 @@ def rough(seconds: float | None) -> str:
 
 
 def clock(instant: float | None, now: float) -> str:
-    """Write an instant: the time of a day near `now`, else the date with it. In the zone of the server."""
+    """Write an instant: the time of a day near `now`, else the date with it. In the zone of the server.
+
+    In the hour that there is twice, when the clocks are set back, with the zone.
+    """
     if not instant:
         return NOTHING
     at, today = _local(int(instant)), _local(int(now))
+    zone = " %Z" if is_twice(int(instant), lambda other: _local(other).tm_gmtoff) else ""
     if (at.tm_year, at.tm_yday) == (today.tm_year, today.tm_yday):
-        return time.strftime("%H:%M", at)
+        return time.strftime(f"%H:%M{zone}", at)
     if at.tm_year == today.tm_year:
-        return time.strftime("%d %b %H:%M", at)
-    return time.strftime("%Y-%m-%d %H:%M", at)
+        return time.strftime(f"%d %b %H:%M{zone}", at)
+    return time.strftime(f"%Y-%m-%d %H:%M{zone}", at)
+
+
+def is_twice(instant: int, offset: Callable[[int], int]) -> bool:
+    """Return whether the time of day of an instant comes twice, as clocks are set back; `offset`: east of UTC."""
+    here = offset(instant)
+    before, after = offset(instant - _HOUR), offset(instant + _HOUR)
+    return before == here + _HOUR or after == here - _HOUR
 
 
 def exact(instant: float | None) -> str:
@@ -107,13 +119,13 @@ def seconds(instant: float) -> str:
 
 
 def day(instant: float) -> str:
-    """Write the date of an instant, as a form's field wants it."""
-    return time.strftime("%Y-%m-%d", _local(int(instant)))
+    """Write the date of a day's sums: days are those of UTC, so that none has 23 hours or 25."""
+    return time.strftime("%Y-%m-%d", time.gmtime(int(instant)))
 
 
 def month_and_day(instant: float) -> str:
-    """Write the date of an instant shortly."""
-    return time.strftime("%d %b", _local(int(instant)))
+    """Write the date of a day's sums shortly."""
+    return time.strftime("%d %b", time.gmtime(int(instant)))
 
 
 @lru_cache(maxsize=4096)

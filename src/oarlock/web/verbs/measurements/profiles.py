@@ -16,7 +16,7 @@ _DAY = 86_400
 _MONTH = 30 * _DAY
 _MOST_DAYS = 4000
 BINS = 10
-_MOST_JOBS = 100_000
+_MOST_JOBS = 50_000
 
 
 class ProfileRequest(VerbRequest):
@@ -47,7 +47,7 @@ class ShareOfDay(Struct, frozen=True):
 class ProfileResponse(Struct, frozen=True):
     """How well jobs used their cores, in ten bins, and which part of all that was held was theirs, by day.
 
-    The bins have the newest 100,000 jobs at most; `more`: there may be older ones in that time, which are not in them.
+    The bins have the newest 50,000 jobs at most; `more`: there may be older ones in that time, which are not in them.
     `own`: only jobs of the caller, and of projects it leads, are in it.
     """
 
