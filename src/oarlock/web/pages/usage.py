@@ -141,8 +141,7 @@ async def software(view: View) -> Answer:
     return view.page(
         "software.html", shown=shown, kind=kind, period=period, chosen=chosen, whose=", ".join(chosen.values()),
         rows=[(row, _trend(row, shown, period)) for row in shown.software],
-        whole=sum(row.core_seconds for row in shown.software) if kind == "executable"
-        else max((row.core_seconds for row in shown.software), default=0.0),
+        whole=sum(row.core_seconds for row in shown.software),
     )  # fmt: skip
 
 
