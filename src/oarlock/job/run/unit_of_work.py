@@ -163,7 +163,7 @@ class UnitOfWork:
         self._suspects[by_check].update(hosts)
 
     def take_back_suspicion(self, host: str) -> bool:
-        """Drop the suspicion of a node that did not answer, since it answered meanwhile; return whether there was one."""
+        """Drop the suspicion of a node that did not answer and has since; return whether there was one."""
         silent = self._suspects[True]
         was_silent = host in silent
         silent.discard(host)
