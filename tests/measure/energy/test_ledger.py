@@ -251,3 +251,20 @@ def test_jobs_and_idle_are_the_meter_exactly_where_holdings_are_known(steps, hel
     for booking in days.values():
         assert booking.meter == sum(booking.jobs.values()) + booking.idle + booking.not_assigned
         assert min([booking.idle, booking.not_assigned, *booking.jobs.values()]) >= 0
+
+
+@pytest.mark.parametrize("before", [1.0, 250.0])  # the day before, and after midnight
+def test_who_held_what_is_known_after_a_kill_however_long_ago_the_last_sample_came(tmp_path, before):
+    """Samples ceased, on the day before or on this one, and the controller goes on: what it tells is not idle."""
+    story = [
+        ("sample", "n2", before, {"load1": 1.0}, {1: {"cpus": 1.0}}),
+        *[("reading", "n2", 150.0, 100.0) for _ in range(5)],
+        ("hand over",),
+        ("kill",),
+        *[("reading", "n2", 150.0, 100.0) for _ in range(2)],
+    ]
+    rules = EnergyRules(split=CORES)
+    played = [_played(tmp_path / str(kills), story, rules, kills=kills) for kills in (False, True)]
+    known, again = [{key: _amounts(booking) for key, booking in days.items()} for days in played]
+    assert again == known
+    assert sum(booking.not_assigned for booking in played[1].values()) == 90_000_000

@@ -59,12 +59,11 @@ def replay(places: SamplePlaces, ledger: EnergyLedger, booked: Mapping[str, int]
             # Of a node without a meter nothing was ever booked: its log is not read from its beginning.
             until = booked.get(folder.name, (now - _UNKNOWN) * _MILLI)
             since = int(max(until, (now - _OLDEST) * _MILLI) - _BEFORE * _MILLI)
-            for path in _recent_logs(folder, since / _MILLI):
-                for event in _events(path, since):
-                    if isinstance(event, PowerReading):
-                        ledger.take_reading(folder.name, event)
-                    else:
-                        ledger.take(folder.name, event)
+            for event in _events_of(folder, since):
+                if isinstance(event, PowerReading):
+                    ledger.take_reading(folder.name, event)
+                else:
+                    ledger.take(folder.name, event)
 
 
 def _recent_logs(folder: Path, since: float) -> list[Path]:
@@ -73,8 +72,21 @@ def _recent_logs(folder: Path, since: float) -> list[Path]:
     return sorted(path for path in folder.glob("*.rows") if path.name >= first and day_of(path))
 
 
+def _events_of(folder: Path, since: int) -> list[NodeState | PowerReading]:
+    """Return what the logs of a node say since an instant (milliseconds), by time, behind the last sample before it.
+
+    That one may be long ago, of the day before even: a controller goes on telling where samples have ceased.
+    """
+    logs = _recent_logs(folder, since / _MILLI - DAY)
+    before = [path for path in logs if day_of(path) + DAY <= since / _MILLI]
+    events = [event for path in logs[len(before) :] for event in _events(path, since)]
+    if before and not (events and isinstance(events[0], NodeState) and events[0].reading.at * _MILLI < since):
+        events = [*list(_events(before[-1], since))[-1:], *events]
+    return events
+
+
 def _events(path: Path, since: int) -> Iterator[NodeState | PowerReading]:
-    """Yield what a log says since an instant (milliseconds), by time."""
+    """Yield what a log says since an instant (milliseconds), by time, behind the last sample before it."""
 
     def choose(names: Names) -> Names:
         if _is_of_controller(names):
@@ -82,15 +94,19 @@ def _events(path: Path, since: int) -> Iterator[NodeState | PowerReading]:
         return tuple(names[place] for place in energy_columns(names, of_node=True))
 
     def reaches_back(content: LogContent) -> bool:
-        return any(at <= since for group in content.groups.values() for at in group.times[:1])
+        samples = (group for names, group in content.groups.items() if not _is_of_controller(names))
+        return any(at <= since for group in samples for at in group.times[:1])
 
     _, content = read_end(path, choose, reaches_back)
     notes = sorted((note.at, place, note.about) for place, note in enumerate(content.notes) if HELD in note.about)
     held: dict[int, HeldByJob] = {}
-    for at, names, values in _rows(content):
+    rows = _rows(content)
+    samples_before = [place for place, row in enumerate(rows) if row[0] < since and not _is_of_controller(row[1])]
+    last_before = samples_before[-1] if samples_before else -1
+    for place, (at, names, values) in enumerate(rows):
         while notes and notes[0][0] <= at:
             held = _holdings(notes.pop(0)[2])
-        if at < since:
+        if at < since and place != last_before:
             continue
         metered = believable(dict(zip(names, values, strict=True)))
         if not _is_of_controller(names):
