@@ -36,8 +36,8 @@ pytestmark = [
     pytest.mark.component("prometheus"),
     pytest.mark.component("promtool"),
     pytest.mark.component("mariadb"),
-    pytest.mark.parametrize("accounting", ["plain"], indirect=True),
 ]
+PLAIN = pytest.mark.parametrize("accounting", ["plain"], indirect=True)
 
 HOUR = 3600
 SLACK = 1.8  # seconds that a page may take on a machine with much to do
@@ -135,6 +135,7 @@ def _found(view):
     return [(finding.id, finding.severity.value) for finding in view.findings]
 
 
+@PLAIN
 def test_ended_jobs_of_slurm_get_summaries_by_query(accounting, prometheus, tmp_path):  # noqa: F811
     _jobs(
         accounting,
@@ -166,7 +167,6 @@ def test_ended_jobs_of_slurm_get_summaries_by_query(accounting, prometheus, tmp_
     _play(tmp_path, accounting, _url(prometheus), story)
 
 
-@pytest.mark.usefixtures("accounting")
 def test_jobs_that_sacct_tells_get_the_same_summaries(prometheus, tmp_path):
     played = PlayedSlurm()
     played.ended = [ended(11, "COMPLETED", BEGIN, END, limit=300), ended(16, "TIMEOUT", BEGIN, END)]
@@ -182,6 +182,7 @@ def test_jobs_that_sacct_tells_get_the_same_summaries(prometheus, tmp_path):
     _play_source(tmp_path, played.source(), _url(prometheus), story, source_history=1)
 
 
+@PLAIN
 def test_curves_of_jobs_and_nodes_come_from_the_exporters(accounting, prometheus, tmp_path):  # noqa: F811
     _jobs(accounting, _ended(12), _ended(15), job(20, 1, NOW - HOUR, 0, nodes="n1", timelimit=300))
 
@@ -222,6 +223,7 @@ def test_curves_of_jobs_and_nodes_come_from_the_exporters(accounting, prometheus
     _play(tmp_path, accounting, _url(prometheus), story)
 
 
+@PLAIN
 def test_a_job_that_runs_is_summarised_again_after_five_minutes(accounting, prometheus, tmp_path):  # noqa: F811
     _jobs(accounting, job(20, 1, NOW - HOUR, 0, nodes="n1", timelimit=300))
 
@@ -239,7 +241,7 @@ def test_a_job_that_runs_is_summarised_again_after_five_minutes(accounting, prom
     _play(tmp_path, accounting, _url(prometheus), story)
 
 
-def test_the_scheduler_page_has_what_slurm_exporter_says(accounting, prometheus, tmp_path):  # noqa: F811
+def test_the_scheduler_page_has_what_slurm_exporter_says(prometheus, tmp_path):
     async def story(portal):
         figures = await portal.ask("scheduler.exporter")
         assert figures.cores == {"alloc": 6, "idle": 2, "total": 10}
@@ -257,9 +259,10 @@ def test_the_scheduler_page_has_what_slurm_exporter_says(accounting, prometheus,
         portal.dispatcher.policy = replace(policy, config=replace(policy.config, job_visibility=JobVisibility.OWN))
         assert (await portal.ask("scheduler.exporter", ANN)).shares == {}, "others' accounts are not theirs to see"
 
-    _play(tmp_path, accounting, _url(prometheus), story)
+    _play_source(tmp_path, PlayedSlurm().source(), _url(prometheus), story, source_history=1)
 
 
+@PLAIN
 def test_the_watts_of_nodes_are_divided_among_their_jobs(accounting, prometheus, tmp_path):  # noqa: F811
     half = BEGIN + HOUR // 2
     _jobs(
@@ -301,7 +304,7 @@ def test_the_watts_of_nodes_are_divided_among_their_jobs(accounting, prometheus,
     _play(tmp_path, accounting, _url(prometheus), story, source_history=1)
 
 
-def test_a_scheduler_page_without_slurm_exporter_is_shorter(accounting, prometheus, tmp_path):  # noqa: F811
+def test_a_scheduler_page_without_slurm_exporter_is_shorter(prometheus, tmp_path):
     async def story(portal):
         with pytest.raises(NoSamples, match="No slurm-exporter is read here"):
             await portal.ask("scheduler.exporter")
@@ -310,9 +313,10 @@ def test_a_scheduler_page_without_slurm_exporter_is_shorter(accounting, promethe
         assert "As Slurm counts" not in page
         assert "cannot be shown" not in page
 
-    _play(tmp_path, accounting, _url(prometheus), story, cluster_name="another")
+    _play_source(tmp_path, PlayedSlurm().source(), _url(prometheus), story, cluster_name="another", source_history=1)
 
 
+@PLAIN
 def test_energy_does_not_stand_for_a_jobs_last_samples(accounting, prometheus, tmp_path):  # noqa: F811
     _jobs(accounting, job(12, 1, BEGIN, 0, nodes="n1", timelimit=300))
 
@@ -333,6 +337,7 @@ def test_energy_does_not_stand_for_a_jobs_last_samples(accounting, prometheus, t
     _play(tmp_path, accounting, _url(prometheus), story, source_history=1)
 
 
+@PLAIN
 def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # noqa: F811
     _jobs(accounting, _ended(12))
     url = f"http://127.0.0.1:{free_port()}"
@@ -359,6 +364,7 @@ def test_a_prometheus_that_is_away_costs_a_sentence(accounting, tmp_path):  # no
     _play(tmp_path, accounting, url, story)
 
 
+@PLAIN
 def test_what_was_answered_holds_for_a_minute_and_so_does_a_failure(accounting, tmp_path):  # noqa: F811
     _jobs(accounting, _ended(12))
 
@@ -386,6 +392,7 @@ def test_what_was_answered_holds_for_a_minute_and_so_does_a_failure(accounting, 
     _play(tmp_path, accounting, "http://127.0.0.1:9", story)
 
 
+@PLAIN
 @pytest.mark.parametrize("about", [JobReportMails.ALL, JobReportMails.FINDINGS])
 def test_users_are_mailed_what_their_ended_jobs_used(accounting, prometheus, tmp_path, about):  # noqa: F811
     addresses, port = tmp_path / "addresses", free_port()
@@ -438,6 +445,7 @@ async def _stored(portal):
     return sorted(await portal.core.read(lambda tx: stored_mails.last(tx, most=100)), key=lambda mail: mail.user)
 
 
+@PLAIN
 def test_users_of_such_a_cluster_get_digests(accounting, prometheus, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("TZ", "UTC")
     _jobs(accounting, _ended(11, limit=300), _ended(12, user=2))
