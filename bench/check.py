@@ -39,7 +39,7 @@ def check() -> float:
             cluster = Cluster(database, nodes=1)
             cluster.submit("sleep 100")
             cluster.finish()
-            database.write(_copy_the_job)
+            database.write(lambda tx: copy_the_job(tx, _JOBS))
         before = time.process_time()
         done = checks.check(state, Config(), progress=lambda *_: None)
         spent = time.process_time() - before
@@ -48,7 +48,8 @@ def check() -> float:
     return spent
 
 
-def _copy_the_job(tx: Connection) -> None:
+def copy_the_job(tx: Connection, count: int) -> None:
+    """Make `count` jobs of the one that there is, each with its own rows in all tables."""
     for table, numbers in _NUMBERS.items():
         columns = [column["name"] for column in inspect(tx).get_columns(table)]
         step = _STATES if table == "job_state_logs" else 1
@@ -57,8 +58,8 @@ def _copy_the_job(tx: Connection) -> None:
         )
         tx.execute(
             text(
-                f"WITH RECURSIVE others(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM others WHERE n < {_JOBS - 1}) "
+                f"WITH RECURSIVE others(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM others WHERE n < {count - 1}) "
                 f"INSERT INTO {table} ({', '.join(columns)}) SELECT {shown} FROM others, {table} ORDER BY n"
             )
         )
-    tx.execute(text(f"UPDATE accounting SET consumption = consumption * {_JOBS}"))
+    tx.execute(text(f"UPDATE accounting SET consumption = consumption * {count}"))

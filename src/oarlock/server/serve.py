@@ -29,7 +29,7 @@ from oarlock.server.mailing.mail_queue import AlertSender, MailQueue
 from oarlock.server.planning.client import PlanningProcess, fork
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
-from oarlock.server.process.reserves import raise_limit
+from oarlock.server.process.reserves import raise_limit, return_large_blocks
 from oarlock.server.process.service_manager import ServiceManager
 from oarlock.settings.kinds import NodeTransport
 from oarlock.store.engine.database import Database
@@ -95,6 +95,7 @@ def serve(state_dir: Path, config: Config, *, standby: bool = False) -> None:
     manager = ServiceManager.of_environment()
     planner = fork()
     raise_limit()
+    return_large_blocks()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = logs.install_filters()
     with contextlib.ExitStack() as stack:
