@@ -17,9 +17,9 @@ _oarlock_words() {
     'oarproperty') echo '-l --list -a --add -c --varchar -d --delete -r --rename -J --json -q --quiet --server -h --help -V --version' ;;
     'oarremoveresource') echo '--server -h --help -V --version' ;;
     'oarresume') echo '--array --sql --server -h --help -V --version' ;;
-    'oarsh') echo '-t -T -n -h --help -V --version' ;;
+    'oarsh') echo '-t -T -X -n -h --help -V --version' ;;
     'oarstat') echo '-j --job -u --user --array --sql -f --full -s --state -c --compact --format -e --events -p --properties --usage --why -g --gantt --accounting -D --dumper -X --xml -Y --yaml -J --json --server -h --help -V --version' ;;
-    'oarsub') echo '-l --resource -p --property -q --queue -t --type -n --name --project -d --directory -O --stdout -E --stderr -S --scanscript --array --array-param-file -r --reservation -a --anterior --hold --checkpoint --signal --notify --resubmit -k --use-job-key -i --import-job-key-from-file --import-job-key-inline -e --export-job-key-to-file --ssh-private-key --ssh-public-key --dry-run --advise -I --interactive -C --connect -s --stagein --stagein-md5sum -D --dumper -X --xml -Y --yaml -J --json --server -h --help -V --version' ;;
+    'oarsub') echo '-l --resource -p --property -q --queue -t --type -n --name --project -d --directory -O --stdout -E --stderr -S --scanscript --array --array-param-file -r --reservation -a --anterior --hold --checkpoint --signal --notify --resubmit -k --use-job-key -i --import-job-key-from-file --import-job-key-inline -e --export-job-key-to-file --ssh-private-key --ssh-public-key --dry-run --advise -I --interactive --x11 -C --connect -s --stagein --stagein-md5sum -D --dumper -X --xml -Y --yaml -J --json --server -h --help -V --version' ;;
     'oarwalltime') echo '--force --delay-next-jobs -J --json --server -h --help -V --version' ;;
     'oarlock') echo '-h --help --version config rules maintenance quotas unknown backup restore migrate check serve demo agent collect measure node portal setup archive desktop discover doctor audit token login samples meter findings digest mail relay report simulate shadow import-oar import-slurm purge slurm sources lustre-proxy completion' ;;
     'oarlock config') echo '-h --help -J --json' ;;

@@ -39,6 +39,8 @@ COMPONENTS: Mapping[str, Component] = {
         Component("debootstrap", "debootstrap", "debootstrap", "virtual nodes with systemd", soak=True),
         Component("ip", "ip", "iproute2", "nodes in network namespaces"),
         Component("mke2fs", "mke2fs", "e2fsprogs", "virtual nodes with systemd", soak=True),
+        Component("Xvfb", "Xvfb", "xvfb", "the display of an interactive job", soak=True),
+        Component("xdpyinfo", "xdpyinfo", "x11-utils", "the display of an interactive job", soak=True),
         Component("mpirun", "mpirun", "openmpi-bin", "OpenMPI over the nodes of a job"),
         Component("mpiexec.hydra", "mpiexec.hydra", "mpich", "MPICH over the nodes of a job"),
         Component("qemu", "qemu-system-x86_64", "qemu-system-x86", "virtual nodes with systemd", soak=True),

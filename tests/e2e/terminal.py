@@ -66,8 +66,9 @@ class Terminal:
     """A terminal in which `oarsub` runs."""
 
     def __init__(
-        self, site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {}
-    ) -> None:
+        self, site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {},
+        variables: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.master, slave = pty.openpty()
         self.resize(*size)
         if modes:
@@ -76,6 +77,7 @@ class Terminal:
             site,
             user,
             *words,
+            variables=variables,
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -148,10 +150,11 @@ def _own_terminal() -> None:
 
 @contextlib.contextmanager
 def terminal(
-    site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {}
-) -> Iterator[Terminal]:
+    site: Instance, user: str, *words: str, size: tuple[int, int] = (24, 80), modes: Mapping[str, int] = {},
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Terminal]:  # fmt: skip
     """Run `oarsub` with these words in a terminal; `modes`: as the user set them before."""
-    made = Terminal(site, user, *words, size=size, modes=modes)
+    made = Terminal(site, user, *words, size=size, modes=modes, variables=variables)
     try:
         yield made
     finally:

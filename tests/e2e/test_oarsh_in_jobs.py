@@ -99,7 +99,7 @@ def test_a_node_opens_no_job_that_is_not_on_it(shop, users, running):
 def test_nobody_but_root_can_write_the_commands(shop, running):
     assert shop.job(running).state is JobState.RUNNING
     folder = shop.state / "run" / shop.nodes[0] / "bin"
-    assert sorted(path.name for path in folder.iterdir()) == [".path", "oarcp", "oarprint", "oarsh", "slurm"]
+    assert sorted(path.name for path in folder.iterdir()) == [".path", "oarcp", "oarprint", "oarsh", "oarx11", "slurm"]
     assert sorted(path.name for path in (folder / "slurm").iterdir()) == ["scontrol", "srun"]
     assert {(path.stat().st_uid, path.stat().st_mode & 0o022) for path in (folder, *folder.rglob("*"))} == {(0, 0)}
 

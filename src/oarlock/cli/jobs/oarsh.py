@@ -36,6 +36,7 @@ OPTIONS = CommandOptions(
 )
 OPTIONS.flag("-t", "make a terminal, also for a command")
 OPTIONS.flag("-T", "make no terminal")
+OPTIONS.flag("-X", "let programs there use the display of this terminal, as ssh -Y does (also -Y)")
 OPTIONS.flag("-n", "give the command no input")
 OPTIONS.flag("-h --help", "explain the options and end")
 OPTIONS.flag("-V --version", "tell the version and end")
@@ -54,6 +55,7 @@ class RemoteCommand:
     def __init__(self, host: str, words: Sequence[str], flags: str) -> None:
         self.host, self.command = host, " ".join(words) or None
         self.no_input = "n" in flags
+        self.wants_display = not {"X", "Y"}.isdisjoint(flags)
         terminals = [flag for flag in flags if flag in "tT"]
         self.terminal = {"t": True, "T": False}.get(terminals[-1]) if terminals else self.command is None
         if "s" in flags and self.command == "sftp":
@@ -161,6 +163,8 @@ def _session(
     if remote.no_input:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     environment = {name: os.environ[name] for name in ("TERM", "LANG", "LC_ALL") if os.environ.get(name)}
+    if remote.wants_display and os.environ.get("DISPLAY") and not key:
+        environment |= _forward_display(client, job, remote.host)
     request = {"job": job, "node": remote.host, "command": remote.command, "environment": environment}
     return SessionClient(
         client,
@@ -171,6 +175,18 @@ def _session(
         is_patient=is_patient,
         sign=(lambda challenge: sign(key, challenge)) if key else None,
     ).run()
+
+
+def _forward_display(client: Client, job: int, node: str) -> dict[str, str]:
+    """Forward the user's display to a node; return the variables by which programs find it there."""
+    from oarlock.cli.sessions.x11 import DisplayForwarding
+
+    display = DisplayForwarding(client)
+    display.start(job, node)
+    if display.wait():
+        return display.environment
+    show_text("oarsh: The display cannot be forwarded.", file=sys.stderr)
+    return {}
 
 
 def _session_elsewhere(remote: RemoteCommand, key: str, refused: SessionDenied) -> SessionOutcome:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from oarlock.cli.options import ParsedOptions
     from oarlock.cli.output import CommandOutput
+    from oarlock.cli.sessions.x11 import DisplayForwarding
     from oarlock.cli.submitting.job_keys import KeyExport
     from oarlock.client import Client
 
@@ -78,6 +79,7 @@ OPTIONS.text("--ssh-public-key=KEY", "the public half of that key; it may be lef
 OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
 OPTIONS.flag("--advise", "say what your last jobs of the same name or command used, and submit nothing")
 OPTIONS.flag("-I --interactive", "wait for the job and open a shell on its first node; the job ends with the shell")
+OPTIONS.flag("--x11", "with -I or -C: let programs of the shell use the display of this terminal, as ssh -Y does")
 OPTIONS.number("-C --connect=JOB", "open a shell in a running job of yours; leaving it does not end the job")
 OPTIONS.text(
     "-s --stagein=DIRECTORY|TGZ",
@@ -126,8 +128,9 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 
         if parsed.words:
             out.note(f"{parsed.words[0]} is not run: -C opens a shell.")
-        enter_running_job(client, parsed.number("connect") or 0, out)
+        enter_running_job(client, parsed.number("connect") or 0, out, _display(client, parsed))
         return
+    display = _display(client, parsed)
     body = submission(parsed)
     export = _add_key(body, parsed, out)
     send = _sender(client, parsed)
@@ -150,7 +153,18 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 
         if parsed.words:
             out.note(f"{parsed.words[0]} is not run: -I opens a shell.")
-        enter_new_job(client, answer["job_ids"][0], out)
+        enter_new_job(client, answer["job_ids"][0], out, display)
+
+
+def _display(client: Client, parsed: ParsedOptions) -> DisplayForwarding | None:
+    """Return what forwards the user's display, if that is wanted; raise `RequestRefused` where there is none."""
+    if not parsed.given("x11"):
+        return None
+    if not parsed.given("interactive") and not parsed.given("connect"):
+        raise RequestRefused("--x11 is for a shell.", kind="BadOption", hint="oarsub -I --x11, or oarsub -C JOB --x11")
+    from oarlock.cli.sessions.x11 import DisplayForwarding
+
+    return DisplayForwarding(client)
 
 
 def _sender(client: Client, parsed: ParsedOptions) -> Callable[[dict[str, Any]], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 
 from oarlock.cli.layout.readable import date
 from oarlock.cli.sessions.session import SessionClient, SessionOutcome
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from oarlock.cli.output import CommandOutput
+    from oarlock.cli.sessions.x11 import DisplayForwarding
     from oarlock.client import Client
 
 _NOT_BEGUN = "InteractiveEnded"
@@ -45,7 +47,7 @@ class ShellReport:
         self._out.flush()
 
 
-def enter_new_job(client: Client, job_id: int, out: CommandOutput) -> None:
+def enter_new_job(client: Client, job_id: int, out: CommandOutput, display: DisplayForwarding | None = None) -> None:
     """Wait for an interactive job that was just submitted, and be its shell; Ctrl-C before that deletes it."""
     out.line("Interactive mode: waiting...")
     out.flush()
@@ -58,18 +60,21 @@ def enter_new_job(client: Client, job_id: int, out: CommandOutput) -> None:
             _delete(client, job_id, out)
 
     try:
-        outcome = _session(client, {"job": job_id, "main": True}, report, leave)
+        outcome = _session(client, {"job": job_id, "main": True}, report, leave, display)
     except (KeyboardInterrupt, Left):
         out.fail("Interrupted")
         return
     _end(client, job_id, outcome, report, out)
 
 
-def enter_running_job(client: Client, job_id: int, out: CommandOutput) -> None:
+def enter_running_job(
+    client: Client, job_id: int, out: CommandOutput, display: DisplayForwarding | None = None
+) -> None:
     """Open another shell in a job that runs; to leave it does not end the job."""
     report = ShellReport(job_id, out)
     try:
-        outcome = _session(client, {"job": job_id}, report, lambda: out.note(f"The shell in job {job_id} was left."))
+        left = partial(out.note, f"The shell in job {job_id} was left.")
+        outcome = _session(client, {"job": job_id}, report, left, display)
     except RequestRefused as refused:
         if refused.kind == "UnknownJob":
             refused.kind = "JobNotRunning"
@@ -80,9 +85,23 @@ def enter_running_job(client: Client, job_id: int, out: CommandOutput) -> None:
     _end(client, job_id, outcome, report, out)
 
 
-def _session(client: Client, request: dict[str, Any], report: ShellReport, leave: Callable[[], None]) -> SessionOutcome:
+def _session(
+    client: Client,
+    request: dict[str, Any],
+    report: ShellReport,
+    leave: Callable[[], None],
+    display: DisplayForwarding | None,
+) -> SessionOutcome:
     environment = {"TERM": os.environ["TERM"]} if os.environ.get("TERM") else {}
-    return SessionClient(client, {**request, "environment": environment}, report.take, leave).run()
+
+    def take(event: dict[str, Any]) -> None:
+        report.take(event)
+        if display is not None and event["event"] == "session":
+            display.start(request["job"], report.node)  # who types is slower than that
+
+    if display is not None:
+        environment |= display.environment
+    return SessionClient(client, {**request, "environment": environment}, take, leave).run()
 
 
 def _end(client: Client, job_id: int, outcome: SessionOutcome, report: ShellReport, out: CommandOutput) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from oarlock.cli.sessions.x11 import PipeEnds
     from oarlock.client import Client
 
 AWAY_SECONDS = 120.0
@@ -80,10 +81,11 @@ class SessionClient:
         wants_terminal: bool = True,
         is_patient: bool = False,
         sign: Callable[[str], str] | None = None,
+        terminal: LocalTerminal | PipeEnds | None = None,
     ) -> None:
         self._is_patient, self._sign = is_patient, sign
         self._client, self._on_event, self._on_leaving = client, on_event, on_leaving
-        self._terminal = LocalTerminal(wanted=wants_terminal)
+        self._terminal = terminal or LocalTerminal(wanted=wants_terminal)
         self._request = {
             **request,
             "session": os.urandom(16).hex(),
@@ -138,8 +140,10 @@ class SessionClient:
             self._pause()
 
     def _pause(self) -> None:
-        ready, _, _ = select.select([0] if self._terminal.is_terminal and self._began else [], [], [], _PAUSE)
-        if ready and INTERRUPT in os.read(0, _CHUNK):
+        ready, _, _ = select.select(
+            [self._terminal.input] if self._terminal.is_terminal and self._began else [], [], [], _PAUSE
+        )
+        if ready and INTERRUPT in os.read(self._terminal.input, _CHUNK):
             raise Left
 
     # One connection.
@@ -154,7 +158,7 @@ class SessionClient:
             if self._terminal.wake in ready:
                 self._terminal.drain_wake()
                 self._resize()
-            if 0 in ready:
+            if self._terminal.input in ready:
                 self._read_input()
             if connection.fileno() in ready:
                 received += self._received(connection)
@@ -184,7 +188,7 @@ class SessionClient:
     def _watched(self) -> list[int]:
         fds = [self._connection.fileno(), self._terminal.wake]
         if self._joined and not self._input_ended and self._sender.room >= PIECE + 2 * CONTROL_ROOM:
-            fds.append(0)
+            fds.append(self._terminal.input)
         return fds
 
     def _send(self, payload: bytes) -> None:
@@ -252,7 +256,7 @@ class SessionClient:
     # The user's side.
 
     def _read_input(self) -> None:
-        data = os.read(0, PIECE)
+        data = os.read(self._terminal.input, PIECE)
         if not data:
             self._input_ended = True
             self._queue(EOF)

@@ -24,6 +24,8 @@ class Left(Exception):
 class LocalTerminal:
     """Standard input and output of this process; signals make `wake` readable."""
 
+    input = 0
+
     def __init__(self, *, wanted: bool = True) -> None:
         self.is_terminal = wanted and os.isatty(0)
         self._before: list[object] | None = None

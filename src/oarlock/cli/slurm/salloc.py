@@ -23,6 +23,7 @@ OPTIONS = CommandOptions(
     stops_at_word=True,
 )
 add_request_options(OPTIONS)
+OPTIONS.flag("--x11", "let programs of the shell use the display of this terminal, as ssh -Y does")
 OPTIONS.end()
 
 
@@ -37,6 +38,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     import sys
 
     from oarlock.cli.sessions.interactive import enter_new_job
+    from oarlock.cli.sessions.x11 import DisplayForwarding
     from oarlock.cli.slurm.request import submission
     from oarlock.cli.submitting.submission import environment
 
@@ -45,6 +47,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         raise RequestRefused(
             f"salloc opens a shell, and runs no command: {parsed.words[0]}.", kind="BadOption", hint=hint
         )
+    display = DisplayForwarding(client) if parsed.given("x11") else None
     notes: list[str] = []
     body, _ = submission(client, parsed, notes)
     body |= {"interactive": True, "environment": environment(dict(os.environ))}
@@ -53,4 +56,4 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         out.note(note)
     [number] = client.submit(body)["job_ids"]
     out.note(f"Pending job allocation {number}")
-    enter_new_job(client, number, out)
+    enter_new_job(client, number, out, display)

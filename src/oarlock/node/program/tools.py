@@ -16,12 +16,13 @@ from oarlock.node.attempt.spool import write_all
 from oarlock.node.attempt.user.command import KEEP_TOOLS, PATH_FILE
 
 FILE = "oarsh"
-LINKS = {"oarcp": FILE, "oarprint": FILE, "slurm/scontrol": f"../{FILE}", "slurm/srun": f"../{FILE}"}
+LINKS = {"oarx11": FILE, "oarcp": FILE, "oarprint": FILE, "slurm/scontrol": f"../{FILE}", "slurm/srun": f"../{FILE}"}
 """Slurm's commands are in a folder that only jobs of `sbatch` have in their PATH: a node may have Slurm's own."""
 PACKAGES = {
     "oarsh": "oarlock.cli.jobs",
     "oarcp": "oarlock.cli.jobs",
     "oarprint": "oarlock.cli.jobs",
+    "oarx11": "oarlock.node",
     "scontrol": "oarlock.cli.slurm",
     "srun": "oarlock.cli.slurm",
 }
@@ -40,6 +41,7 @@ MODULES = (
     "oarlock.cli.sessions",
     "oarlock.cli.sessions.session",
     "oarlock.cli.sessions.terminal",
+    "oarlock.cli.sessions.x11",
     "oarlock.cli.slurm",
     "oarlock.cli.slurm.scontrol",
     "oarlock.cli.slurm.srun",
@@ -50,6 +52,7 @@ MODULES = (
     "oarlock.model",
     "oarlock.model.nodeset",
     "oarlock.node",
+    "oarlock.node.oarx11",
     "oarlock.node.slurm_tasks",
     "oarlock.node.wire",
     "oarlock.node.wire.stream",
