@@ -254,7 +254,7 @@ def test_jobs_and_idle_are_the_meter_exactly_where_holdings_are_known(steps, hel
 
 
 @pytest.mark.parametrize("before", [1.0, 250.0])  # the day before, and after midnight
-def test_who_held_what_is_known_after_a_kill_however_long_ago_the_last_sample_came(tmp_path, before):
+def test_who_held_what_is_known_after_a_kill_long_after_the_last_sample(tmp_path, before):
     """Samples ceased, on the day before or on this one, and the controller goes on: what it tells is not idle."""
     story = [
         ("sample", "n2", before, {"load1": 1.0}, {1: {"cpus": 1.0}}),
