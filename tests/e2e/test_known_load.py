@@ -13,7 +13,8 @@ import pytest
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.model.job import JobState
 from oarlock.model.summary import parse_detail
-from oarlock.store.queries.usage import summaries
+from oarlock.store.queries.usage import software, summaries
+from oarlock.store.queries.usage.software import SoftwareQuestion
 from oarlock.store.queries.usage.summaries import Summary
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
@@ -140,6 +141,11 @@ def _summary(site: Instance, job: int) -> Summary:
 def _check_sums(site: Instance, row: Summary) -> None:
     with site.database.read() as tx:
         [sums] = summaries.usage_by(tx, ["user", "project", "queue"], since=0, until=2**40, most=9)
+        ran = software.most_used(tx, SoftwareQuestion(0, 2**40), most=9)
     assert (sums.group, sums.usage.jobs) == ((site.user, "moon", "default"), 1)
     assert (sums.usage.core_seconds, sums.usage.core_busy_seconds) == (near(row.core_seconds), near(row.cpu_seconds))
     assert sums.usage.memory_used_byte_seconds == near(row.memory_own_mean_bytes * row.run_seconds)
+    # The shell that started the program has what that did after the last sample.
+    assert (ran[0].name.startswith("python3"), ran[0].users, ran[0].sums.jobs) == (True, 1, 1)
+    assert sum(total.sums.core_seconds for total in ran) == near(row.core_seconds)
+    assert sum(total.sums.cpu_seconds for total in ran) == near(row.cpu_seconds)
