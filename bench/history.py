@@ -50,15 +50,22 @@ def live() -> float:
 
 @contextmanager
 def _database(past: int) -> Iterator[Database]:
-    with tempfile.TemporaryDirectory() as folder, open_database(Path(folder) / "oarlock.db", create=True) as database:
-        cluster = Cluster(database, nodes=1)
-        cluster.submit("sleep 100")
-        cluster.finish()
-        database.write(_write_as_a_server_does)
-        if past > 1:
-            database.write(lambda tx: check.copy_the_job(tx, past))
-        database.write(_write_summaries)
-        yield database
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "oarlock.db"
+        with open_database(path, create=True) as database:
+            _fill(database, past)
+        with open_database(path) as database:  # again: the writer counts numbers of jobs, and did not see the copies
+            yield database
+
+
+def _fill(database: Database, past: int) -> None:
+    cluster = Cluster(database, nodes=1)
+    cluster.submit("sleep 100")
+    cluster.finish()
+    database.write(_write_as_a_server_does)
+    if past > 1:
+        database.write(lambda tx: check.copy_the_job(tx, past))
+    database.write(_write_summaries)
 
 
 def _write_as_a_server_does(tx: Tx) -> None:
