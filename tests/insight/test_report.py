@@ -49,7 +49,7 @@ def test_the_text_has_bars_nodes_amounts_and_findings(monkeypatch):
         "  Measured by 720 samples, 100 % of the time.",
         "",
         "  !! 4 of 8 cores were busy on average (50 %).  [cpu.low]",
-        "     With 5 cores it would have run as fast, and might have begun sooner.",
+        "     With 5 of 8 cores it would have run as fast, and might have begun sooner.",
         "     oarsub -l /core=5,walltime=1:10:00 …",
     ]
 

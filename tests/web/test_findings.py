@@ -36,15 +36,22 @@ def _ran(tx: Tx, cores: list[int], *, busy: float, energy: float | None = None, 
 
 
 def test_a_job_is_judged_with_its_facts_and_its_advice(database: Database):
-    database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.6, name="run"))
+    database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.4, name="run"))
     with running(database) as api:
         view = api.client.get("/jobs/1/findings").body
     assert [(finding["id"], finding["severity"]) for finding in view["findings"]] == [("cpu.low", "bad")]
-    assert view["findings"][0]["text"] == "1.2 of 2 cores were busy on average (60 %)."
-    assert view["findings"][0]["line"] == "oarsub -l /core=2,walltime=1:00:00 …"
+    assert view["findings"][0]["text"] == "0.8 of 2 cores were busy on average (40 %)."
+    assert view["findings"][0]["line"] == "oarsub -l /core=1,walltime=1:00:00 …"
     chosen = {name: view["facts"][name] for name in ("cores", "nodes", "run_seconds", "walltime_seconds", "samples")}
     assert chosen == {"cores": 2, "nodes": 1, "run_seconds": 2 * HOUR, "walltime_seconds": HOUR, "samples": 720}
     assert view["facts"]["gpu_share"] is None
+
+
+def test_nobody_is_told_to_ask_for_as_many_cores_as_before(database: Database):
+    database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.6))
+    with running(database) as api:
+        [finding] = api.client.get("/jobs/1/findings").body["findings"]
+    assert (finding["id"], finding.get("advice", ""), finding.get("line", "")) == ("cpu.low", "", "")
 
 
 def test_a_job_that_was_not_measured_has_no_findings_and_no_facts(database: Database):
@@ -128,14 +135,14 @@ def test_a_report_is_text_and_data_and_pdf(database: Database):
 
 
 def test_the_usage_of_a_job_names_what_was_found(database: Database, monkeypatch, capfd):
-    number = database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.6, initial_request="oarsub x"))
+    number = database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.4, initial_request="oarsub x"))
     with running(database) as api:
         monkeypatch.setattr(sys, "argv", ["oarstat", "--server", str(api.socket), "--usage", "-j", str(number)])
         assert oarstat.main() == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[-3:-1] == [
-        "  !! 1.2 of 2 cores were busy on average (60 %).  [cpu.low]",
-        "     With 2 cores it would have run as fast, and might have begun sooner.",
+        "  !! 0.8 of 2 cores were busy on average (40 %).  [cpu.low]",
+        "     With 1 of 2 cores it would have run as fast, and might have begun sooner.",
     ]
 
 

@@ -67,7 +67,7 @@ def test_the_text_has_bars_trend_worst_jobs_and_findings(database: Database):
         "",
         "Findings about 2 jobs:",
         "  !!     1 × cpu.low: job 2: 0.2 of 2 cores were busy on average (10 %).",
-        "             With 1 cores it would have run as fast, and might have begun sooner.",
+        "             With 1 of 2 cores it would have run as fast, and might have begun sooner.",
         "  !!     1 × cpu.serial: job 3: One of 2 cores was busy: the program seems to be serial.",
         "             Ask for one core, or start the program so that it uses several.",
     ]

@@ -16,6 +16,7 @@ FactValue = int | float | str | None
 Facts = Mapping[str, FactValue]
 
 _MEMORY_MARGIN = 1.2  # what is advised above what was used
+_CORES_MARGIN = 1.05
 _TIME_MARGIN = 1.5
 _TIME_STEP = 600
 _MEMORY_STEP = 1 << 28
@@ -96,7 +97,7 @@ FACTS: Mapping[str, FactDefinition] = {
     "nodes_needed": _count("nodes that would have had the cores it held; NULL where nodes differ"),
     "cores": _count("cores held"),
     "cores_busy": _count("cores busy on average"),
-    "cores_advised": _count("cores that would have sufficed, with a little to spare"),
+    "cores_advised": _count("cores that would have sufficed, with a little to spare, if fewer"),
     "cores_per_node": _count("cores held on each node, on average"),
     "node_share": _share("cores held of all cores of its nodes"),
     "cpu_share": _share("cores busy of cores held"),
@@ -150,6 +151,12 @@ def _last_attempt(detail: SummaryDetail) -> Mapping[str, NodeMeasured]:
     return detail.measured[max(detail.measured, key=int)] if detail.measured else {}
 
 
+def _fewer_cores(busy: float | None, cores: int | None) -> int | None:
+    """Return how many cores would have sufficed, with a little to spare; None unless these are fewer than it had."""
+    advised = None if busy is None else max(1, math.ceil(busy * _CORES_MARGIN))
+    return None if advised is None or cores is None or advised >= cores else advised
+
+
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
@@ -188,7 +195,7 @@ def _cpu(context: JobContext, used: UsageTotals, nodes: Mapping[str, NodeMeasure
         "nodes_needed": math.ceil(cores / node_cores[0]) if cores and same_nodes and node_cores[0] else None,
         "node_share": _ratio(cores, sum(map(int, filter(None, node_cores)))) if all(node_cores) else None,
         "cores_busy": busy,
-        "cores_advised": None if busy is None else max(1, math.ceil(busy * 1.05)),
+        "cores_advised": _fewer_cores(busy, cores),
         "cpu_share": share,
         "cpu_idle_seconds": max((node.cpu_idle_seconds for node in nodes.values()), default=None),
         "cpu_steadiness": min(filter(None, map(_steadiness, nodes.values())), default=None),

@@ -1,6 +1,7 @@
 """What was found about a job: rules applied to its facts and to its script."""
 
 from collections.abc import Iterator
+from string import Formatter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ def find(
     language = language if language in LANGUAGES else LANGUAGES[0]
     written = write_all(facts, language)
     findings = [
-        _written(rule, severity, written, language)
+        _written(rule, severity, facts, written, language)
         for rule in rules.findings
         if (severity := judge(rule, facts)) is not None
     ]
@@ -67,16 +68,24 @@ def _reaches(facts: Facts, name: str, least: int) -> bool:
     return isinstance(value, int | float) and value >= least
 
 
-def _written(rule: FindingRule, severity: Severity, written: dict[str, str], language: str) -> Finding:
+def _written(
+    rule: FindingRule, severity: Severity, facts: Facts, written: dict[str, str], language: str
+) -> Finding:  # fmt: skip
     texts = rule.texts[language]
+    advice, line = (text if _names_known(text, facts) else "" for text in (texts.advice, rule.line))
     return Finding(
         rule.id,
         severity,
         rule.plot,
         texts.text.format_map(written),
-        texts.advice.format_map(written),
-        rule.line.format_map(written),
+        advice.format_map(written),
+        line.format_map(written),
     )
+
+
+def _names_known(text: str, facts: Facts) -> bool:
+    """Return whether all facts that an advice or a line names are known: with a gap in it, it is none."""
+    return all(facts[name] is not None for _, name, _, _ in Formatter().parse(text) if name)
 
 
 def _in_script(
