@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from oarlock.cli.sessions.terminal import INTERRUPT, EscapeFilter, Left, LocalTerminal
+from oarlock.cli.sessions.terminal import INTERRUPT, EscapeFilter, Left, LocalTerminal, PipeEnds
 from oarlock.client import RequestRefused
 from oarlock.minimal_http import read, written
 from oarlock.node.wire.stream import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from oarlock.cli.sessions.x11 import PipeEnds
     from oarlock.client import Client
 
 AWAY_SECONDS = 120.0

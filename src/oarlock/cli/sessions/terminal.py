@@ -105,6 +105,46 @@ class LocalTerminal:
             return
 
 
+class PipeEnds:
+    """In the place of a terminal: a session whose input and output are pipes of this process."""
+
+    is_terminal = False
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.input, self._sink = source, sink
+        self.wake, self._never = os.pipe()
+
+    def size(self) -> tuple[int, int]:
+        """Return the size of a terminal that nobody looks at."""
+        return 24, 80
+
+    def describe(self) -> dict[str, object]:
+        """Return what the session's terminal is to be like: there is none."""
+        return {}
+
+    def make_raw(self) -> None:
+        """Do nothing: there is no terminal."""
+
+    def restore(self) -> None:
+        """Do nothing: there is no terminal."""
+
+    def drain_wake(self) -> None:
+        """Do nothing: nothing wakes it."""
+
+    def close(self) -> None:
+        """Close our ends."""
+        for fd in (self.input, self._sink, self.wake, self._never):
+            os.close(fd)
+
+    def write(self, data: bytes, *, to: int = 1) -> None:
+        """Write output; error output has no reader."""
+        while data and to == 1:
+            data = data[os.write(self._sink, data) :]
+
+    def tell(self, line: str) -> None:
+        """Do nothing: the session of the shell prints such lines."""
+
+
 class EscapeFilter:
     """Finds `~.` at the beginning of a line, by which users of ssh leave a connection that hangs; `~~` sends one."""
 

@@ -13,6 +13,7 @@ import struct
 import threading
 
 from oarlock.cli.sessions.session import SessionClient
+from oarlock.cli.sessions.terminal import PipeEnds
 from oarlock.client import RequestRefused
 from oarlock.node.oarx11 import BYTES, COOKIE_BYTES, OPENED, PROTOCOL, READY, SOCKETS, Multiplexer
 
@@ -137,46 +138,6 @@ def replace_cookie(head: bytes, expected: bytes, own: bytes) -> bytes | None:
 
 def _padded(length: int) -> int:
     return (length + 3) & ~3
-
-
-class PipeEnds:
-    """In the place of a terminal: a session whose input and output are pipes of this process."""
-
-    is_terminal = False
-
-    def __init__(self, source: int, sink: int) -> None:
-        self.input, self._sink = source, sink
-        self.wake, self._never = os.pipe()
-
-    def size(self) -> tuple[int, int]:
-        """Return the size of a terminal that nobody looks at."""
-        return 24, 80
-
-    def describe(self) -> dict[str, object]:
-        """Return what the session's terminal is to be like: there is none."""
-        return {}
-
-    def make_raw(self) -> None:
-        """Do nothing: there is no terminal."""
-
-    def restore(self) -> None:
-        """Do nothing: there is no terminal."""
-
-    def drain_wake(self) -> None:
-        """Do nothing: nothing wakes it."""
-
-    def close(self) -> None:
-        """Close our ends."""
-        for fd in (self.input, self._sink, self.wake, self._never):
-            os.close(fd)
-
-    def write(self, data: bytes, *, to: int = 1) -> None:
-        """Write output; error output has no reader."""
-        while data and to == 1:
-            data = data[os.write(self._sink, data) :]
-
-    def tell(self, line: str) -> None:
-        """Say nothing: the session of the shell does."""
 
 
 class DisplayForwarding:
