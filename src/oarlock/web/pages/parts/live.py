@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 import msgspec
@@ -23,10 +24,12 @@ LEAST_SECONDS, MOST_SECONDS = 0.7, 10.0
 LOOK_SECONDS = 0.2
 """So often it is looked whether something changed: a change is on the screen within a second."""
 
-COST = 20.0
+COST = 30.0
 """What is made again rests for so many times as long as it took, together with what is like it: lists of fifty users,
-or fifty charts, take at most a twentieth of a core all together, and are the less fresh the more there are.
+or fifty charts, take at most a thirtieth of a core all together, and are the less fresh the more there are.
 """
+
+_LAST = 4
 
 CHECK_SECONDS = 60.0
 """So often it is looked whether a viewer is still signed in."""
@@ -40,7 +43,7 @@ class Feed:
 
     def __init__(self, core: ServerInterface, produce: Produce, cost_of_all: Callable[[], float]) -> None:
         self._core, self._produce, self._cost_of_all = core, produce, cost_of_all
-        self.cost = 0.0  # seconds that the last event took to make
+        self._took: deque[float] = deque(maxlen=_LAST)  # seconds that the last events took to make
         self.viewers = 0
         self.whole = b""
         self.number, self.changed_at = 0, 0
@@ -53,7 +56,7 @@ class Feed:
             while self.viewers and not self._core.stopping.is_set():
                 began, changes = time.monotonic(), self._core.changes
                 await self._publish(b"data: " + msgspec.json.encode(await self._produce()) + b"\n\n")
-                self.cost = time.monotonic() - began
+                self._took.append(time.monotonic() - began)
                 await self._rest(changes, max(LEAST_SECONDS, COST * self._cost_of_all()))
         except OarlockError as refused:
             log.info("a live page ends", extra={"why": str(refused)})
@@ -61,6 +64,14 @@ class Feed:
             self.is_over = True
             async with self.published:
                 self.published.notify_all()
+
+    @property
+    def cost(self) -> float:
+        """What an event takes to make, in seconds: the least of some, since others use the machine, too.
+
+        The first tells nothing: templates are loaded for it.
+        """
+        return min(self._took) if len(self._took) > 1 else 0.0
 
     async def has_more_than(self, seen: int) -> bool:
         """Wait for an event after that one; False if there will be none."""
