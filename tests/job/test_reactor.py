@@ -4,11 +4,12 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job.reactor.passes import LONGEST_PAUSE
-from oarlock.job.reactor.reactor import Reactor
+from oarlock.job.reactor.reactor import AGAIN_SECONDS, Reactor
 from oarlock.job.reactor.steps import ApplyReports, BeginLaunches, Moment, Periodic, QuickPass
 from oarlock.job.run.reports import NotificationSent
 from oarlock.job.run.starting.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
+from oarlock.model.errors import DatabaseAway
 
 NOW = 1_000_000
 
@@ -120,3 +121,14 @@ def test_a_long_queue_is_looked_at_every_few_seconds_whatever_it_takes():
         assert not whole(it, begin, took)
         pauses.append(round(it.wake_in(at(begin + took)), 3))
     assert pauses == [2, 3, 5]
+
+
+def test_a_pass_that_the_database_did_not_take_is_made_again_soon():
+    it = reactor()
+    for error, expected in ((ValueError(), LONGEST_PAUSE), (DatabaseAway("The disk is full.", hint=""), AGAIN_SECONDS)):
+        it.request_pass()
+        step = it.next_step(at(100))
+        assert isinstance(step, QuickPass)
+        it.failed(step, error, at(100))
+        assert it.wake_in(at(100)) == expected
+        assert it.next_step(at(100)) is None

@@ -117,7 +117,7 @@ def test_each_thing_that_could_be_wrong_is_named(lived):
         "begins with": replace(good, stays={**good.stays, 1: stays[1:]}),
         "went from Waiting to Launching": replace(good, stays={**good.stays, 1: [stays[0], *stays[2:]]}),
         "ended 0 times": replace(good, stays={**good.stays, 1: stays[:-1]}),
-        "until 5, and": replace(good, stays={**good.stays, 1: [replace(stays[0], stop=5), *stays[1:]]}),
+        "until 5, and": replace(good, stays={**good.stays, 1: [stays[0]._replace(stop=5), *stays[1:]]}),
         "has attempts [2]": replace(good, attempts={**good.attempts, 1: [structs.replace(attempt, number=2)]}),
         "not closed": replace(good, attempts={**good.attempts, 1: [structs.replace(attempt, closed_us=None)]}),
         "was tried again": replace(good, attempts={**good.attempts, 1: [attempt, structs.replace(attempt, number=2)]}),

@@ -117,8 +117,13 @@ class PassSchedule:
         self._adapt_depth(len(decision.starts))
         self._end_quick(at)
 
-    def quick_failed(self, at: Moment) -> None:
-        """Note that a quick pass failed; the next one is due when it would have been without it."""
+    def quick_failed(self, at: Moment, *, again_in: float | None = None) -> None:
+        """Note that a quick pass failed; the next one is due when it would have been without it.
+
+        `again_in`: seconds after which the same pass may succeed, as the database may accept something again.
+        """
+        if again_in is not None:
+            self._requested, self._pause = True, max(self._pause, again_in)
         if self._next_start is not None:
             self._next_start = max(self._next_start, at.now + _LEAST_PAUSE)
         self._look_at = None if self._look_at is None else max(self._look_at, at.steady + _LEAST_LOOK)

@@ -214,7 +214,7 @@ class Reactor:
                 elif isinstance(step, ApplyReports) and not step.retry:
                     self._one_by_one.extend(step.reports)
             case QuickPass():
-                self.passes.quick_failed(at)
+                self.passes.quick_failed(at, again_in=AGAIN_SECONDS if isinstance(error, DatabaseAway) else None)
             case WholePass():
                 self.passes.whole_ended(step, None, at)
             case _:
