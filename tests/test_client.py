@@ -180,6 +180,23 @@ def test_a_change_broken_off_goes_to_the_other_server_with_the_same_id(server, s
     assert first.headers["request-id"] == second.headers["request-id"]
 
 
+def test_a_server_cut_off_from_its_database_is_left_for_the_other(server, standby):
+    server.says(refusal(503, "DatabaseRefused", "The database cannot be read: connection timeout expired"))
+    standby.says(ok({"job_ids": [7]}))
+    assert Client(f"{server.address},{standby.address}").submit({}) == {"job_ids": [7]}
+    [first], [second] = server.requests, standby.requests
+    assert first.headers["request-id"] == second.headers["request-id"]
+
+
+def test_a_server_cut_off_from_its_database_says_so_where_it_is_alone(server, standby, monkeypatch):
+    monkeypatch.setattr(wire, "TURN_SECONDS", 0.0)
+    server.says(*[refusal(503, "DatabaseRefused", "The database cannot be read: no")] * 2)
+    for address in (server.address, f"{server.address},{standby.address}"):
+        with pytest.raises(RequestRefused, match="The database cannot be read") as refused:
+            Client(address).submit({})
+        assert refused.value.kind == "DatabaseRefused"
+
+
 def test_a_frozen_server_is_left_for_the_other_one(standby, tmp_path, monkeypatch):
     monkeypatch.setattr(wire, "TURN_SECONDS", 0.2)
     standby.says(ok({"job_ids": [7]}))

@@ -47,6 +47,9 @@ _MAY_COME_BACK = (ConnectionRefusedError, FileNotFoundError, BlockingIOError, Ti
 _UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
 _AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
+_UNAVAILABLE = 503
+_CUT_OFF = (b'"DatabaseRefused"', b'"DatabaseAway"', b'"DatabaseHeld"')
+"""Kinds of refusals of a server that is cut off from its database, or not the active one any more."""
 _MOST_AT_ONCE = 500  # jobs whose usage is asked for at once: a request line has its bounds
 
 
@@ -372,7 +375,8 @@ class Client:
 
     def _send_until_answered(self, request: Callable[[], bytes], *, changing: bool) -> tuple[int, bytes]:
         """Send until there is an answer. The same request id each time: done at most once."""
-        deadline, attempt = time.monotonic() + ANSWER_SECONDS, 0
+        begun, attempt = time.monotonic(), 0
+        deadline = begun + ANSWER_SECONDS
         while attempt < ATTEMPTS:
             try:
                 connection = self._connected(RETURN_SECONDS if attempt and changing else CONNECT_SECONDS)
@@ -381,7 +385,11 @@ class Client:
                     raise
                 break  # it was sent before: that the server is down now does not say that nothing was done
             try:
-                return _exchange(connection, request, self._patience())
+                status, answer = _exchange(connection, request, self._patience())
+                if not self._is_cut_off(status, answer) or time.monotonic() > begun + TURN_SECONDS:
+                    return status, answer
+                attempt = max(attempt, 1)
+                time.sleep(_PAUSE)
             except TimeoutError:
                 # A server that works on a long request is asked again as often as there is time.
                 if time.monotonic() >= deadline or len(self._addresses) == 1:
@@ -392,6 +400,10 @@ class Client:
             self._turn()
         sentence = f"The server at {self.server} took the request but did not answer."
         raise RequestRefused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
+
+    def _is_cut_off(self, status: int, answer: bytes) -> bool:
+        """Return whether a server refuses since it lost the database that another one of ours may have."""
+        return len(self._addresses) > 1 and status == _UNAVAILABLE and any(kind in answer for kind in _CUT_OFF)
 
     def _connected(self, seconds: float, *, session: bool = False) -> Any:
         """Connect to a server that answers, within some seconds; for a `session` programs can wait for what comes."""
