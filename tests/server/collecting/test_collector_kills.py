@@ -69,9 +69,9 @@ async def check(cluster: VirtualCluster, database: Database, root: Path, now: fl
     """End all jobs and compare what is kept with what was sent; return what was counted."""
     places, nodes = SamplePlaces(root), cluster.nodes
     end_jobs(database, [job for node in nodes for job in node.jobs])
-    await until(lambda: cluster.pid and not places.logged_jobs(), 600)
+    await until(lambda: cluster.pid and not places.logged_jobs(), seconds=600)
     expected = logged_energy(places, nodes, now)
-    await until(lambda: booked_energy(database) == expected, 120)
+    await until(lambda: booked_energy(database) == expected, seconds=120)
     await cluster.client.close()
     missing = 0
     for node in nodes:
@@ -105,7 +105,7 @@ async def kill_again_and_again(root: Path, database: Database, kills: int, seed:
     now = time.time() - 1800.0
     running = [job for node in nodes for job in node.jobs]
     for kill in range(kills + 1):
-        await until(lambda: cluster.pid, 120)
+        await until(lambda: cluster.pid, seconds=120)
         before = cluster.client.progress.number
         for _ in range(dice.randrange(6, 40)):
             now += PERIOD / 10
