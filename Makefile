@@ -4,6 +4,8 @@
 VENV ?= .venv
 ONLY ?=
 PYTEST_ARGS ?=
+# Whole instances wait for one another most of the time: more workers than cores keep the cores busy.
+WORKERS ?= 6
 BIN := $(VENV)/bin
 READY := $(VENV)/installed
 
@@ -35,7 +37,7 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python scripts/components
-	@$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: lint test
 

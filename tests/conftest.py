@@ -1,6 +1,7 @@
 """What all tests share: programs of the system that some of them need, databases, accounts and directories."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,12 @@ pytest_plugins = ["tests.checklist", "tests.databases", "tests.places"]
 # Others use the machine as well: how long an example takes says nothing about it.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start: a shell starts what runs in its background with the signal ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -42,10 +42,10 @@ def go_back_to_the_first_release(site: Restorable) -> None:
     code, out, err = oarlock(site, "migrate", "--down-to", "0.1.0", "--json")
     assert (code, err) == (0, "")
     done = json.loads(out)
-    assert (done["release"], done["before"], done["form"]) == ("0.1.0", REVISIONS[-1], "12")
+    assert (done["release"], done["before"], done["form"]) == ("0.1.0", REVISIONS[-1], "14")
     assert Path(done["copy"]).is_file() if site._postgres is None else done["copy"] == ""
     code, out, _ = oarlock(site, "migrate", "--down-to", "0.1.0")
-    assert (code, out) == (0, "The tables are those of Oarlock 0.1.0 already (form 12).\n")
+    assert (code, out) == (0, "The tables are those of Oarlock 0.1.0 already (form 14).\n")
     code, _, err = oarlock(site, "migrate", "--down-to", "0.0.9")
     assert (code, "There is no way back to the version 0.0.9." in err) == (2, True)
 

@@ -64,6 +64,7 @@ def test_no_verb_takes_a_field_that_says_who_asks(api: Running, name: str):
         "usage.days",
         "usage.profile",
         "waste.snooze",
+        "software.show",
         "agents.jobs",
         "reports.period",
         "reports.period_pdf",

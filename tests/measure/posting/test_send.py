@@ -147,6 +147,8 @@ def test_what_does_not_fit_is_dropped_counted_and_marked(api, tmp_path, caplog, 
     api.core.collector.full = False
     # Those under way when they were dropped may have arrived.
     wait_until(lambda: sampling.logged() >= 42 - dropped, "the others", 15)
+    sampling.take(1)  # what was dropped during the last POST is told with the sample that follows
+    wait_until(lambda: not sampling.sender._pending, "the last one to be taken", 15)
     sampling.sender.close()
     gaps = [gap for gap in sampling.curve()["gaps"] if gap[3] == "the agent's buffer was full"]
     assert (gaps[0][1], gaps[-1][2]) == (NOW + 3.0, NOW + 2.0 + dropped)  # two, if some were dropped during a POST

@@ -10,7 +10,7 @@ SCRIPTS = Path(__file__).parent
 REVISIONS = tuple(str(number) for number in range(1, 18))
 """Every step that this version of the code knows; a database at any other one is from a newer version."""
 
-FORMS_OF_RELEASES = {"0.1.0": "12"}
+FORMS_OF_RELEASES = {"0.1.0": "14"}
 """The form of the tables of each release to which there is a way back: those of the last minor version."""
 
 _BEFORE_THE_FIRST_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))
