@@ -156,7 +156,8 @@ def test_a_short_job_leaves_its_last_counters(site):
     assert 80e6 < used["memory_peak_bytes"] < 140e6
     assert "at its end" in _oarstat(site, "-j", str(job), "--usage")
     assert used["written_bytes"] != 0, "what the kernel did not count is not known, not nothing"
-    assert (used["cpus"], used["cpu_seconds_offered"]) == (1, used["seconds"])
+    assert used["cpus"] == 1
+    assert used["cpu_seconds_offered"] == pytest.approx(used["seconds"], abs=0.01)  # each read the clock by itself
 
 
 def test_a_job_on_two_nodes_counts_on_both(site):
