@@ -49,7 +49,7 @@ _REQUEST_ID = {
     "in": "header",
     "required": True,
     "description": "A new text for every change; the same again does nothing twice and gets the same answer.",
-    "schema": {"type": "string", "maxLength": 64},
+    "schema": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[!-~]+$"},
 }
 _BEHALF = {
     "name": "On-Behalf-Of",
@@ -92,7 +92,7 @@ def _operation(verb: Verb, request: Any, answer: Any, components: dict[str, Any]
         "description": f"For {verb.role.value}.",
         "parameters": [*([_REQUEST_ID] if verb.changes else []), *([_BEHALF] if verb.behalf else [])],
         "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {"schema": answer}}},
+            str(verb.status): {"description": "Done.", "content": _content(verb, answer)},
             "default": _REFUSAL,
         },
     }
@@ -101,6 +101,12 @@ def _operation(verb: Verb, request: Any, answer: Any, components: dict[str, Any]
     else:
         operation["parameters"] += _parameters(verb, components[request["$ref"].rpartition("/")[2]])
     return operation
+
+
+def _content(verb: Verb, answer: Any) -> dict[str, Any]:
+    """Describe the body of an answer; what is no JSON is a text or a file."""
+    kind = verb.media_type.partition(";")[0]
+    return {kind: {"schema": answer if kind == "application/json" else {"type": "string"}}}
 
 
 def _parameters(verb: Verb, schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
