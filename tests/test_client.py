@@ -180,8 +180,15 @@ def test_a_change_broken_off_goes_to_the_other_server_with_the_same_id(server, s
     assert first.headers["request-id"] == second.headers["request-id"]
 
 
-def test_a_server_cut_off_from_its_database_is_left_for_the_other(server, standby):
-    server.says(refusal(503, "DatabaseRefused", "The database cannot be read: connection timeout expired"))
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("DatabaseRefused", "The database cannot be read: connection timeout expired"),
+        ("Stopping", "The server is stopping."),
+    ],
+)
+def test_a_server_cut_off_or_stopping_is_left_for_the_other(server, standby, kind, says):
+    server.says(refusal(503, kind, says))
     standby.says(ok({"job_ids": [7]}))
     assert Client(f"{server.address},{standby.address}").submit({}) == {"job_ids": [7]}
     [first], [second] = server.requests, standby.requests
@@ -217,6 +224,23 @@ def test_a_slow_answer_is_waited_for_where_the_other_server_is_away(tmp_path, mo
         frozen.setblocking(False)
         for _ in range(3):  # it was asked again and again
             frozen.accept()[0].close()
+
+
+def test_the_take_over_by_the_other_server_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.1)
+    ends = []
+
+    def take_over():
+        time.sleep(0.3)
+        ends.append(canned.unix(tmp_path, ok({"queues": ["q"]}))[1])
+
+    thread = threading.Thread(target=take_over)
+    thread.start()
+    try:
+        assert Client(f"{_dead_socket(tmp_path)},{tmp_path}/server.sock").queues() == ["q"]
+    finally:
+        thread.join()
+        ends[0]()
 
 
 def test_no_server_at_any_address_is_one_sentence_with_all_of_them(tmp_path, impatient):

@@ -34,7 +34,7 @@ CONNECT_SECONDS = 2.0
 """How long a server that refuses connections is given to come back; a restart takes less."""
 RETURN_SECONDS = 15.0
 """How long a server that broke off a change is given: with a long queue a restart takes some seconds, and to give up
-leaves it open whether the change was made."""
+leaves it open whether the change was made. A site with two servers is given as long for one to take over."""
 ANSWER_SECONDS = 120.0
 """How long an answer may take; a reservation is answered once it was planned."""
 TURN_SECONDS = 20.0
@@ -48,8 +48,8 @@ _UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before yo
 _AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
 _UNAVAILABLE = 503
-_CUT_OFF = (b'"DatabaseRefused"', b'"DatabaseAway"', b'"DatabaseHeld"')
-"""Kinds of refusals of a server that is cut off from its database, or not the active one any more."""
+_CUT_OFF = (b'"DatabaseRefused"', b'"DatabaseAway"', b'"DatabaseHeld"', b'"Stopping"')
+"""Kinds of refusals of a server that is cut off from its database, about to end, or not the active one any more."""
 _MOST_AT_ONCE = 500  # jobs whose usage is asked for at once: a request line has its bounds
 
 
@@ -95,7 +95,7 @@ class Client:
         """Send an archive, from the beginning of an open file; return its number."""
         number = request_id()
         for attempt in range(ATTEMPTS):
-            connection = self._connected(RETURN_SECONDS if attempt else CONNECT_SECONDS)
+            connection = self._connected(self._return_seconds(sent=attempt > 0))
             try:
                 where = f"/files?size={size}&md5sum={md5sum}"
                 (host, prefix), token = self._address(), self._authorization("PUT", where)
@@ -281,6 +281,7 @@ class Client:
         `seconds`: how long a server that is away is given to come back. `by_key`: the client will show the key of a
         job, and needs no token.
         """
+        seconds = max(seconds, self._return_seconds(sent=False))
         return self._upgraded("/sessions", seconds, "Authorization: JobKey\r\n" if by_key else None)
 
     def _upgraded(self, path: str, seconds: float, who: str | None) -> tuple[_socket.socket, bytes]:
@@ -342,6 +343,13 @@ class Client:
         """Return how long one server is given for its answer."""
         return ANSWER_SECONDS if len(self._addresses) == 1 else TURN_SECONDS
 
+    def _return_seconds(self, *, sent: bool) -> float:
+        """Return how long a server that refuses connections is given to come back, or another one to take its place.
+
+        `sent`: a change was sent already.
+        """
+        return RETURN_SECONDS if sent or len(self._addresses) > 1 else CONNECT_SECONDS
+
     def _get(self, path: str, **query: object) -> Any:
         words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
         return self._call("GET", f"{path}?{words}" if words else path, "", b"")
@@ -379,7 +387,7 @@ class Client:
         deadline = begun + ANSWER_SECONDS
         while attempt < ATTEMPTS:
             try:
-                connection = self._connected(RETURN_SECONDS if attempt and changing else CONNECT_SECONDS)
+                connection = self._connected(self._return_seconds(sent=attempt > 0 and changing))
             except RequestRefused:
                 if attempt == 0:
                     raise

@@ -1,7 +1,8 @@
-"""Backup, restore, upgrade, first start and repair, ended at every point: run as a program, which forks for each point.
+"""Backup, restore, upgrade, first start, repair and take-over, ended at every point: a program that forks for each.
 
-A point is a file that is opened, renamed, linked or removed, a database that is opened, or a failpoint. At the first
-one the process dies, then at the second, and so on until it gets to its end.
+A point is a file that is opened, renamed, linked or removed, a program that is started, a database that is opened, a
+failpoint, or (take-over) a statement that changes something. At the first one the process dies, then at the second,
+and so on until it gets to its end.
 """
 
 import itertools
@@ -9,39 +10,59 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import Engine, event, make_url, text
 
 from oarlock.config import Config
 from oarlock.failpoints import armed
+from oarlock.model.event import EventType
+from oarlock.server import backups
 from oarlock.server import check as checks
-from oarlock.store.engine import backup, engines
-from oarlock.store.engine.opening import migrate, open_database
+from oarlock.server.instance import attempt_key, open_instance
+from oarlock.settings.kinds import DbType
+from oarlock.store.engine import backup, engines, facts
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import migrate, open_database, parse_address
+from oarlock.store.engine.server_lock import StandbyWatch
 from oarlock.store.engine.tx import Tx
 from oarlock.store.migrations import REVISIONS
+from oarlock.store.queries.cluster import events
+from tests.waiting import wait_until
 
 NOW = 1_000_000
 DEAD = 137
 _TOUCHES = {"open", "os.rename", "os.link", "os.remove", "os.truncate", "os.chmod", "sqlite3.connect"}
+_READS = ("SELECT", "SHOW", "SAVEPOINT", "RELEASE")
 
 
-def _end_at(number: int, folder: Path) -> Callable[[str, str], None]:
+def end_at(number: int, folder: Path) -> Callable[[str, str], None]:
     """End this process when it passes its `number`th point in a folder; return what failpoints call."""
     passed = itertools.count(1)
 
-    def point(*_: object) -> None:
+    def point(*what: object) -> None:
         if next(passed) == number:
+            print(f"died at point {number}:", *what, file=sys.stderr, flush=True)
             os._exit(DEAD)
 
-    def heard(event: str, arguments: tuple[object, ...]) -> None:
-        if event in _TOUCHES and arguments and str(folder) in str(arguments[0]):
-            point()
+    def heard(name: str, arguments: tuple[object, ...]) -> None:
+        if (name in _TOUCHES and arguments and str(folder) in str(arguments[0])) or name == "subprocess.Popen":
+            point(name, arguments[0])
 
     sys.addaudithook(heard)
     return point
+
+
+def also_at_statements(point: Callable[[str, str], None]) -> None:
+    """Make a point of each statement that changes something, or that takes or gives a lock."""
+
+    def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith(_READS) or "pg_advisory" in statement or "pg_try_advisory" in statement:
+            point("statement", " ".join(statement.split())[:60])
+
+    event.listen(Engine, "before_cursor_execute", before)
 
 
 def _note(tx: Tx, name: str) -> None:
@@ -56,7 +77,10 @@ def _queues(path: Path) -> set[str]:
 class Interrupted:
     """A database with the queue `now`, and what is done to it."""
 
-    def __init__(self, folder: Path) -> None:
+    statements = False  # whether they are points as well
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.address = address  # of a PostgreSQL database, for what is about one
         self.path, self.file = folder / "oarlock.db", folder / "backup"
         self.marker = folder / "oarlock.db.created"
 
@@ -178,20 +202,99 @@ class Repair(Interrupted):
         assert _queues(self.path) == {"now"}
 
 
-ALL = {"backup": Backup, "restore": Restore, "upgrade": Upgrade, "first start": FirstStart, "repair": Repair}
+class OnPostgresql(Interrupted):
+    """The database is on PostgreSQL, and one for all points; the folder is the state directory of the active server."""
+
+    @property
+    def config(self) -> Config:
+        url = make_url(self.address)
+        return Config(
+            db_type=DbType.POSTGRESQL, db_hostname=str(url.query["host"]), db_base_name=str(url.database),
+            db_base_login=str(url.username),
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        with self.opened(self.path.parent) as database:
+            database.write(lambda tx: _note(tx, "now"))
+            attempt_key(database)
+            self.file.with_name("known").write_text(self.known(database))
+
+    @contextmanager
+    def opened(self, state: Path) -> Iterator[Database]:
+        """Open the database as its server, once the connection of a dead one is gone."""
+        with closing(StandbyWatch.of(parse_address(self.address))) as watch:
+            wait_until(watch.look, what="the lock of a dead server")
+        with open_instance(state, self.config) as database:
+            yield database
+
+    def known(self, database: Database) -> str:
+        """Return what no death may change."""
+        with database.read() as tx:
+            kept = [facts.get(tx, name) for name in ("identity", "generation", "attempt key")]
+            began = len(events.after(tx, 0, [EventType.NEW_GENERATION], most=10))
+            named = tx.execute(text("SELECT count(*) FROM instance WHERE name IN ('holder', 'heartbeat')")).scalar_one()
+            return f"{kept} {began} {named} {sorted(tx.execute(text('SELECT queue_name FROM queues')).scalars())}"
 
 
-def main(name: str, folder: Path) -> int:
-    """Interrupt something at each point; return at how many."""
+class TakeOver(OnPostgresql):
+    """The active server is dead, and a standby server with an empty state directory takes its place."""
+
+    statements = True
+
+    def act(self) -> None:
+        with open_instance(self.path.with_name("standby"), self.config) as database:
+            attempt_key(database)
+
+    def verify(self, *, done: bool) -> None:
+        with self.opened(self.path.with_name("standby")) as database:
+            assert self.known(database) == self.file.with_name("known").read_text()
+
+
+class Dump(OnPostgresql):
+    """`oarlock backup` of a PostgreSQL database."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.act()  # so that there is an older backup of the same name
+
+    def act(self) -> None:
+        backups.backup(self.path.parent, self.config, self.file, lambda _line: None)
+
+    def verify(self, *, done: bool) -> None:
+        self._restore()  # the old backup or the new one, and never half of one
+        self.act()
+        assert [one.name for one in self.path.parent.glob(".backup*")] == []
+        if done:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Put the backup back: what it holds is all that was there."""
+        result = backups.restore(self.path.parent, self.config, self.file, lambda _line: None)
+        with open_database(self.address) as database:
+            assert database.write(lambda tx: tx.execute(text("SELECT count(*) FROM queues")).scalar_one()) == 4
+            database.write(lambda tx: tx.execute(text(f"DROP {result.kept} CASCADE")))
+
+
+ALL = {
+    "backup": Backup, "restore": Restore, "upgrade": Upgrade, "first start": FirstStart, "repair": Repair,
+    "take-over": TakeOver, "dump": Dump,
+}  # fmt: skip
+
+
+def main(name: str, folder: Path, step: int, address: str = "") -> int:
+    """Interrupt something at each `step`th point; return the last one."""
     good = folder / "good"
     good.mkdir()
-    ALL[name](good).prepare()
-    for number in itertools.count(1):
+    ALL[name](good, address).prepare()
+    for number in itertools.count(1, step):
         work = folder / f"point{number}"
         shutil.copytree(good, work)
-        one = ALL[name](work)
+        one = ALL[name](work, address)
         if (child := os.fork()) == 0:
-            with armed(_end_at(number, work)):
+            point = end_at(number, work)
+            if one.statements:
+                also_at_statements(point)
+            with armed(point):
                 one.act()
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -207,4 +310,4 @@ def main(name: str, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], Path(sys.argv[2])))
+    print(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

@@ -14,15 +14,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
+from oarlock.config import load
 from oarlock.model.job import JobState
+from oarlock.server import check as checks
 from oarlock.store.queries.job import jobs
 from tests.bed import needs_root
+from tests.crash.interrupted import DEAD
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, cluster
 from tests.e2e.instance import SOURCE, free_port, own_address
@@ -47,13 +50,16 @@ class Server:
     def socket(self) -> str:
         return str(self.state / "server.sock")
 
-    def start(self) -> None:
+    def start(self, *, dies_at: int | None = None) -> None:
+        """Start it; `dies_at`: at which point of its take-over it dies."""
+        program = ["oarlock"] if dies_at is None else ["tests.crash.take_over", str(dies_at)]
         arguments = ["serve", "--standby", "--state", self.state, "--config", self.settings]
         self.begun = len(self.log())
         with (self.state / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "oarlock", *arguments], env={**os.environ, "PYTHONPATH": str(SOURCE)}, stderr=log
-            )
+                [sys.executable, "-m", *program, *arguments],
+                env={**os.environ, "PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"}, stderr=log,
+            )  # fmt: skip
 
     def log(self) -> str:
         path = self.state / "log"
@@ -200,10 +206,11 @@ def submitting(site: Cluster, servers: list[Server], pause: float) -> Iterator[s
     [
         pytest.param(["freeze"], 0.1, id="1", marks=pytest.mark.timeout(200)),
         pytest.param(
-            list(islice(cycle(FAULTS), 50)), 0.2, id="50", marks=[pytest.mark.soak, pytest.mark.timeout(2400)]
+            list(islice(cycle(FAULTS), int(os.environ.get("FAILOVERS") or 50))), 0.2, id="50",
+            marks=[pytest.mark.soak, pytest.mark.timeout(2400)],
         ),
     ],
-)
+)  # fmt: skip
 def test_a_standby_server_takes_over_and_no_job_is_lost_or_doubled(
     workspace: Path, two_users: list[str], postgres: Postgres, faults: list[str], pause: float
 ):
@@ -242,12 +249,64 @@ def _fail_over_and_compare(site: Cluster, servers: list[Server], faults: list[st
     _every_job_ran_once(site)
 
 
-def _some_more_jobs(site: Cluster, user: subprocess.Popen[str]) -> None:
-    count = len(_acknowledged(site)) + 5
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_standby_that_dies_in_its_take_over_loses_no_job(workspace: Path, two_users: list[str], postgres: Postgres):
+    address = postgres.make(template="template0")
+    with cluster(workspace, two_users[0], ("", ""), address=address, cores=6) as site:
+        site.database.close()
+        with pair(workspace, site, address) as servers:
+            points = _die_at_each_point(site, servers, int(os.environ.get("TAKE_OVER_STEP") or 1))
+        assert checks.check(servers[0].state, load(servers[0].settings).config, progress=lambda *_: None).findings == []
+    postgres.drop(address)
+    assert points > 20
+
+
+def _die_at_each_point(site: Cluster, servers: list[Server], step: int) -> int:
+    """Let the active server die, the standby server in its take-over, and a third one serve; return the last point."""
+    active, standby = servers
+    active.start()
+    wait_until(active.serves, seconds=40, what="the first server")
+    with submitting(site, servers, 0.1) as user:
+        for number in count(1, step):
+            standby.start(dies_at=number)
+            wait_until(standby.stands_by, seconds=40, what="the standby server")
+            _some_more_jobs(site, user)
+            death(active)
+            if _lives_on(site, user, standby):
+                break
+            # The third has what one of the dead ones left in its directory, in turn.
+            third, standby = (standby, active) if number % 2 else (active, standby)
+            third.start()
+            wait_until(third.serves, seconds=40, what=f"the server after a death at point {number}")
+            active = third
+        (site.home / "enough").touch()
+        _, errors = user.communicate(timeout=150)
+        assert user.returncode == 0, errors
+    print(f"{number - 1} points of a take-over, each {step}th tried; {len(_acknowledged(site))} jobs")
+    _every_job_ran_once(site)
+    return number
+
+
+def _lives_on(site: Cluster, user: subprocess.Popen[str], standby: Server) -> bool:
+    """Return whether a standby server takes over and takes jobs, or dies before."""
+    before = len(_acknowledged(site)) + 10
 
     def look() -> bool:
         assert user.poll() is None, user.communicate()[1]
-        return len(_acknowledged(site)) >= count
+        return standby.process.poll() is not None or len(_acknowledged(site)) >= before
+
+    wait_until(look, seconds=60, what="the take-over, or the death in it")
+    assert standby.process.poll() in {None, DEAD}, standby.log()[-3000:]
+    return standby.process.poll() is None
+
+
+def _some_more_jobs(site: Cluster, user: subprocess.Popen[str]) -> None:
+    wanted = len(_acknowledged(site)) + 5
+
+    def look() -> bool:
+        assert user.poll() is None, user.communicate()[1]
+        return len(_acknowledged(site)) >= wanted
 
     wait_until(look, seconds=150, what="five more jobs")
 

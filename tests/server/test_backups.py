@@ -1,17 +1,26 @@
 """What a backup has beside the database: settings, secrets and keys, put back where they are missing."""
 
 import os
+import resource
 import select
+import socket
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
-from oarlock.config import load
+from oarlock.config import Config, load
 from oarlock.model.errors import DatabaseRefused
 from oarlock.server import backups
+from oarlock.settings.kinds import DbType
+from oarlock.store.engine.backup import written_whole
+from oarlock.store.engine.opening import open_database
+from tests.databases import Postgres
 
 
 @pytest.fixture
@@ -99,3 +108,71 @@ def test_programs_of_postgresql_end_with_a_killed_command():
     os.close(handle)
     command.stdout.close()
     assert ended == [handle]
+
+
+@pytest.fixture
+def on_postgresql(postgres: Postgres, monkeypatch) -> Iterator[Config]:
+    """The settings of an instance on PostgreSQL."""
+    monkeypatch.setenv("PATH", f"{postgres.programs}:{os.environ['PATH']}")
+    address = postgres.make(template="oarlock_template")
+    url = make_url(address)
+    yield Config(
+        db_type=DbType.POSTGRESQL, db_hostname=str(url.query["host"]), db_base_name=str(url.database),
+        db_base_login=str(url.username),
+    )  # fmt: skip
+    postgres.drop(address)
+
+
+@contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    """Let the kernel end a program that writes more than so many bytes into one file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_dump_that_breaks_off_leaves_the_backup_before_it(on_postgresql, tmp_path):
+    file = tmp_path / "backup"
+    backups.backup(tmp_path, on_postgresql, file, lambda _line: None)
+    before = file.read_bytes()
+    for size in (1000, len(before) * 2 // 3):
+        with longest_file(size), pytest.raises(DatabaseRefused, match="cannot be copied"):
+            backups.backup(tmp_path, on_postgresql, file, lambda _line: None)
+        assert (file.read_bytes(), list(tmp_path.glob(".backup*"))) == (before, [])
+    assert backups.backup(tmp_path, on_postgresql, file, lambda _line: None).jobs == 0
+
+
+@pytest.mark.soak
+def test_a_dump_of_which_only_the_beginning_is_left_is_refused(on_postgresql, tmp_path):
+    file, address = tmp_path / "backup", str(backups.database_address(tmp_path, on_postgresql))
+    backups.backup(tmp_path, on_postgresql, file, lambda _line: None)
+    whole = file.read_bytes()
+    for size in [*range(0, len(whole), len(whole) // 40), len(whole) - 1]:
+        file.write_bytes(whole[:size])
+        with pytest.raises(DatabaseRefused):
+            backups.restore(tmp_path, on_postgresql, file, lambda _line: None)
+        open_database(address).close()  # what was there is there
+
+
+def test_two_backups_to_one_file_do_not_write_into_each_other(tmp_path, monkeypatch):
+    target = tmp_path / "backup"
+    with written_whole(target) as ours:
+        ours.write_text("half")
+        with monkeypatch.context() as other_process:
+            other_process.setattr(os, "getpid", lambda: 1)
+            with written_whole(target) as other:
+                other.write_text("whole")
+        assert (target.read_text(), ours.read_text()) == ("whole", "half")
+    assert [path.name for path in tmp_path.iterdir()] == ["backup"]
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next_one(tmp_path):
+    left, written = (tmp_path / f".backup.{socket.gethostname()}-{pid}.partial" for pid in (1 << 30, 1))
+    for path in (left, left.with_name(f"{left.name}-journal"), written):
+        path.touch()
+    with written_whole(tmp_path / "backup") as partial:
+        partial.write_text("whole")
+    assert sorted(tmp_path.iterdir()) == [written, tmp_path / "backup"]

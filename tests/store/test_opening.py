@@ -6,6 +6,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
@@ -75,6 +76,16 @@ def test_a_postgresql_database_that_once_was_is_never_begun_anew(postgres: Postg
     open_database(first, marker=marker).close()
     for url in (first, second):
         postgres.drop(url)
+
+
+def test_where_a_restore_was_broken_off_no_server_begins_anew(postgres: Postgres, tmp_path: Path):
+    url = postgres.make(template="oarlock_template")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER SCHEMA public RENAME TO before_restore_7")
+        connection.execute("CREATE SCHEMA public")
+    with pytest.raises(DatabaseRefused, match="what was there is in the schema before_restore_7"):
+        open_database(url, create=True, marker=tmp_path / "of a standby server")
+    postgres.drop(url)
 
 
 def test_another_database_in_the_place_of_ours_is_refused(sqlite_path: Path, tmp_path: Path):

@@ -114,22 +114,16 @@ def step_back(state_dir: Path, config: Config, release: str) -> WayBack:
 
 
 def _dump(where: PostgresAddress, file: Path) -> BackupCopy:
-    partial = file.with_name(f".{file.name}.partial")
-    command = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
+    command = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*"]
     try:
-        partial.unlink(missing_ok=True)
-        partial.touch(mode=0o600)
-        _run([*command, f"--dbname={where.address}"], where, f"The database cannot be copied to {file}")
-        facts = _facts_of(partial)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        partial.replace(file)
+        with store.written_whole(file) as partial:
+            dumping = [*command, f"--file={partial}", f"--dbname={where.address}"]
+            _run(dumping, where, f"The database cannot be copied to {file}")
+            facts = _facts_of(partial)
     except OSError as problem:
         raise DatabaseRefused(
             f"The database cannot be copied to {file}: {problem.strerror}.", hint="Name a place that can be written."
         ) from problem
-    finally:
-        partial.unlink(missing_ok=True)
     return BackupCopy(str(file), file.stat().st_size, facts.get("identity", ""), _rows(file, "jobs"))
 
 
@@ -182,7 +176,8 @@ def _table(file: Path, name: str) -> str:
     if not file.is_file():
         raise DatabaseRefused(f"There is no file {file}.", hint="Name a file that `oarlock backup` made.")
     command = [_program("pg_restore"), "--data-only", f"--table={name}", "--file=-", str(file)]
-    return _run(command, None, f"{file} is not a whole backup").partition("FROM stdin;\n")[2].partition("\n\\.")[0]
+    rows = _run(command, None, f"{file} is not a whole backup").partition("FROM stdin;")[2]
+    return rows.partition("\n\\.")[0].removeprefix("\n")  # of a table without rows only the end is left
 
 
 def _facts_of(file: Path) -> dict[str, str]:
@@ -224,24 +219,16 @@ def site_archive_of(backup: Path) -> Path:
 def save_site_files(backup: Path, loaded: Loaded, state_dir: Path, *, samples: bool) -> int:
     """Write settings and keys beside a copy of the database; return how many files they are."""
     target = site_archive_of(backup)
-    partial = target.with_name(f".{target.name}.partial")
     count = 0
     try:
-        partial.unlink(missing_ok=True)
-        partial.touch(mode=0o600)
-        with tarfile.open(partial, "w", dereference=True) as archive:
+        with store.written_whole(target) as partial, tarfile.open(partial, "w", dereference=True) as archive:
             for name, path in _members(loaded, state_dir, samples=samples):
                 count += _add(archive, name, path)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        partial.replace(target)
     except OSError as problem:
         raise DatabaseRefused(
             f"Settings and keys cannot be copied to {target}: {problem.strerror or problem}.",
             hint="The copy of the database is good. Make room, or name a place that can be written.",
         ) from problem
-    finally:
-        partial.unlink(missing_ok=True)
     return count
 
 

@@ -1,10 +1,11 @@
 """Copies of a database: made while its server works, checked, and put in its place when no server does."""
 
 import os
+import socket
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +37,46 @@ class BackupCopy:
 
 def copy(source: Path, target: Path, say: ReportProgress) -> BackupCopy:
     """Copy an SQLite database as it is at one instant, and check the copy; `target` appears when it is on disk."""
-    partial = target.with_name(f".{target.name}.partial")
     try:
-        _copy(source, partial, say)
-        about = check(partial)
+        with written_whole(target) as partial:
+            _copy(source, partial, say)
+            about = check(partial)
+    except (OSError, sqlite3.Error) as problem:
+        raise _not_copied(source, target, problem) from problem
+    return BackupCopy(str(target), target.stat().st_size, about.identity, about.jobs)
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Yield a new file beside `target`, which takes its name when the block has ended and it is on disk.
+
+    Its name has this machine and this process in it: of two backups to one file each writes its own, and the name is
+    never that of half a file. What killed processes of this machine left is removed.
+    """
+    begins = f".{target.name}.{socket.gethostname()}-"
+    _remove_left(target.parent, begins)
+    partial = target.with_name(f"{begins}{os.getpid()}.partial")
+    try:
+        partial.touch(mode=0o600, exist_ok=False)
+        yield partial
         # First the content, then the name, then the directory: a power cut leaves a whole copy or none.
         _to_disk(partial)
         partial.replace(target)
         _to_disk(target.parent)
-    except (OSError, sqlite3.Error) as problem:
-        raise _not_copied(source, target, problem) from problem
     finally:
         partial.unlink(missing_ok=True)
-    return BackupCopy(str(target), target.stat().st_size, about.identity, about.jobs)
+
+
+def _remove_left(folder: Path, begins: str) -> None:
+    """Remove what a process that is gone wrote, and what SQLite had beside it."""
+    for path in folder.iterdir():
+        number = path.name.removeprefix(begins).partition(".")[0]
+        is_left = number == str(os.getpid()) or (number.isdecimal() and not Path(f"/proc/{number}").exists())
+        if path.name.startswith(begins) and is_left:
+            path.unlink(missing_ok=True)
 
 
 def _copy(source: Path, partial: Path, say: ReportProgress) -> None:
-    partial.unlink(missing_ok=True)
-    partial.touch(mode=0o600)
     with closing(_read_only(source)) as database, closing(sqlite3.connect(partial)) as target:
         database.execute("BEGIN")  # one instant, however long it takes and whatever is written meanwhile
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -224,12 +224,29 @@ def _begin(tx: Tx, place: Path | URL, *, create: bool, marker: Path | None) -> N
             f"The database {_shown(place)} holds tables of something else ({', '.join(strangers[:3])} …).",
             hint="Oarlock needs a database of its own; a running OAR's is never touched.",
         )
+    if tx.dialect.name == "postgresql":
+        _refuse_half_restored(tx, place)
     if marker is not None:
         _refuse_gone(place, marker)
     if not create:
         raise _missing(place)
     migrate(tx)
     tx.execute(insert(instance), {"name": "identity", "value": uuid.uuid4().hex})
+
+
+_MOVED_ASIDE = text(
+    "SELECT schemaname FROM pg_tables WHERE schemaname LIKE 'before_restore_%' AND tablename = 'jobs' ORDER BY 1 DESC"
+)
+
+
+def _refuse_half_restored(tx: Tx, place: Path | URL) -> None:
+    """Refuse to begin anew where a restore was killed; a standby server has no marker file that would tell."""
+    if schema := tx.execute(_MOVED_ASIDE).scalar():
+        raise DatabaseRefused(
+            f"The database {_shown(place)} is empty since a restore was broken off: what was there is in the schema "
+            f"{schema}.",
+            hint="Do the restore again (`oarlock restore FILE`).",
+        )
 
 
 def _refuse_gone(place: Path | URL, marker: Path) -> None:
