@@ -65,6 +65,50 @@ def test_every_page_in_every_look(browser, site, visitor, path, scheme, width):
         assert (opened.complaints, opened.elsewhere, opened.sideways(), opened.faults()) == ([], [], 0, [])
 
 
+# The name of an element, which is the same after a live part was drawn anew.
+NAMED = """it => [it.tagName, it.getAttribute('href') || it.id || it.name || it.getAttribute('aria-label')
+  || it.textContent.trim().slice(0, 60)].join(' ')"""
+# What has the focus, whether one sees that it has, and whether it is in sight.
+FOCUSED = f"""() => {{
+  const it = document.activeElement;
+  if (it === document.body || it === document.documentElement) return null;
+  const look = getComputedStyle(it), place = it.getBoundingClientRect();
+  const ring = look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) > 0 || look.boxShadow !== 'none';
+  const inside = place.bottom > 0 && place.top < innerHeight && place.right > 0 && place.left < innerWidth;
+  return {{name: ({NAMED})(it), ring, seen: place.width > 0 && inside}};
+}}"""
+# What should be reached: all that can be clicked, typed into or scrolled, and is drawn.
+REACHABLE = f"""() => {{
+  const fields = 'button, input:not([type=hidden]), select, textarea';
+  return [...document.querySelectorAll(`a[href], ${{fields}}, summary, [tabindex="0"]`)].filter(it =>
+    !it.disabled && it.tabIndex >= 0 && it.checkVisibility({{visibilityProperty: true}})
+    && !it.closest('details:not([open]) > :not(summary)')).map({NAMED});
+}}"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("path", [*PAGES, *STAFF_PAGES])
+@in_browser
+def test_every_page_is_toured_by_the_tab_key_alone(browser, site, visitor, path, width):
+    """All that can be used is reached, shows that it has the focus, is in sight then, and lets it go again."""
+    somebody = signed_in(site, "root") if path in STAFF_PAGES else visitor
+    with window(browser, site.port, somebody.cookies, width=width) as opened:
+        page = opened.open(path)
+        wanted = page.evaluate(REACHABLE)
+        reached = []
+        for _ in range(2 * len(wanted) + 20):
+            page.keyboard.press("Tab")
+            focused = page.evaluate(FOCUSED)
+            if focused is None or (reached and focused["name"] == reached[0]["name"]):
+                break
+            reached.append(focused)
+        else:
+            pytest.fail(f"the focus never leaves: {reached[-3:]}")
+        assert [it for it in reached if not (it["ring"] and it["seen"])] == []
+        assert set(wanted) - {it["name"] for it in reached} == set()
+
+
 @in_browser
 def test_slash_goes_to_the_search_and_a_question_mark_lists_keys(browser, site, visitor):
     with window(browser, site.port, visitor.cookies) as opened:
