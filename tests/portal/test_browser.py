@@ -109,6 +109,27 @@ def test_every_page_is_toured_by_the_tab_key_alone(browser, site, visitor, path,
         assert set(wanted) - {it["name"] for it in reached} == set()
 
 
+ON_PAPER = """() => {
+  const [red, green, blue] = getComputedStyle(document.querySelector('main')).color.match(/[0-9.]+/g).map(Number);
+  const drawn = it => it.checkVisibility();
+  const left = [...document.querySelectorAll('.top, .foot, form, button')].filter(drawn).length;
+  const charts = [...document.querySelectorAll('svg.gantt')].map(it => it.getBoundingClientRect().right - innerWidth);
+  return {ink: Math.max(red, green, blue), left, wide: Math.max(0, ...charts)};
+}"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("path", ["/", "/gantt", "/jobs/41", "/jobs/75"])
+@in_browser
+def test_paper_gets_dark_ink_whole_charts_and_no_forms(browser, site, visitor, path):
+    with window(browser, site.port, visitor.cookies, scheme="dark") as opened:
+        page = opened.open(path)
+        page.set_viewport_size({"width": 760, "height": 1100})
+        page.emulate_media(media="print", color_scheme="dark")
+        seen = page.evaluate(ON_PAPER)
+        assert (seen["ink"] < 100, seen["left"], seen["wide"]) == (True, 0, 0)
+
+
 @in_browser
 def test_slash_goes_to_the_search_and_a_question_mark_lists_keys(browser, site, visitor):
     with window(browser, site.port, visitor.cookies) as opened:
