@@ -15,11 +15,13 @@ from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.lang.rules import RuleAcceptance
 from oarlock.model.errors import DatabaseRefused
+from oarlock.model.event import EventType
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import BEGIN
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.cluster import events
 from oarlock.store.queries.usage import history
 from tests.scenarios.cluster import Cluster
 
@@ -115,9 +117,17 @@ class Life:
         self._act(lambda tx: suspend.hold(tx, context, ids, by="ada", now=self.cluster.now, running=running))
 
     def resume(self, name: str) -> None:
-        """Resume the jobs of a request."""
+        """Resume the jobs of a request, as soon as they are suspended."""
         ids, context = self.told[name], self.cluster.context
+        while self._is_suspended_later(ids):
+            self.cluster.pass_time(1)
         self._act(lambda tx: suspend.resume(tx, context, ids, by="ada", now=self.cluster.now))
+
+    def _is_suspended_later(self, ids: Sequence[int]) -> bool:
+        """Whether a node has still to hear that one of these jobs is to be suspended."""
+        with self.cluster.database.read() as tx:
+            pending = [noted.event for noted in events.to_check(tx)]
+        return any(event.type is EventType.HOLD_RUNNING_JOB and event.job in ids for event in pending)
 
     def _act(self, step: Callable[[Tx], Any]) -> None:
         self.cluster.act(step)

@@ -1,7 +1,11 @@
-"""One of several nodes of a job dies: what is there is not known, so nobody else gets it until it is."""
+"""One of several nodes of a job dies, or is cut off: what is there is not known, so nobody else gets it until it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from oarlock.failpoints import armed
 from oarlock.job.check.run import check
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState
@@ -48,3 +52,76 @@ def test_a_node_taken_away_while_it_does_not_answer_holds_its_job(cluster: Clust
     assert cluster.story(job)[-1] == "Error"
     with cluster.database.read() as tx:
         assert check(tx, cluster.config) == []
+
+
+BOTH = "/network_address=2/core=2,walltime=1"
+POINTS = {"request": False, "requested": True}
+"""Where a connection breaks → whether the node heard the request."""
+
+
+@contextmanager
+def broken(cluster: Cluster, node: str, at: str) -> Iterator[None]:
+    """Break the connection to a node at its next request; it answers again when the server looks around."""
+    done = []
+
+    def passing(point: str, name: str) -> None:
+        if (point, name) == (at, node) and not done:
+            done.append(name)
+            cluster.loses_connection(name, heard=POINTS[point])
+
+    with armed(passing):
+        yield
+    assert done
+
+
+def test_a_release_that_a_node_did_not_hear_is_repeated(cluster: Cluster):
+    job = cluster.submit("sleep 30", BOTH)
+    with broken(cluster, "node2", "request"):
+        cluster.pass_time(35)
+    assert cluster.job(job).state is JobState.FINISHING
+    cluster.pass_time(15)
+    assert (cluster.story(job)[-1], cluster.job(job).exit_code) == ("Terminated", 0)
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_a_node_that_was_cut_off_suspends_and_resumes_when_it_is_back(cluster: Cluster, at: str):
+    job = cluster.submit("sleep 60", BOTH)
+    cluster.pass_time(5)
+    with broken(cluster, "node2", at):
+        cluster.hold(job, running=True)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.pass_time(15)
+    assert cluster.job(job).state is JobState.SUSPENDED
+    with broken(cluster, "node1", at):
+        cluster.resume(job)
+    assert cluster.job(job).state is JobState.RESUMING
+    cluster.pass_time(15)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.finish(within=100)
+    assert (cluster.story(job)[-1], cluster.job(job).exit_code) == ("Terminated", 0)
+    assert cluster.events(job) == ["HOLD_RUNNING_JOB", "RESUME_JOB", "SWITCH_INTO_TERMINATE_STATE"]
+
+
+def test_a_job_suspended_again_while_a_node_is_away_stands_still(cluster: Cluster):
+    job = cluster.submit("sleep 60", BOTH)
+    cluster.hold(job, running=True)
+    with broken(cluster, "node2", "requested"):
+        cluster.resume(job)
+    cluster.hold(job, running=True)
+    cluster.pass_time(15)
+    assert cluster.job(job).state is JobState.SUSPENDED
+    assert not any(run.lives for node in cluster.nodes.values() for run in node.runs.values())
+    cluster.resume(job)
+    cluster.finish(within=100)
+    assert cluster.story(job)[-1] == "Terminated"
+
+
+def test_a_job_that_is_killed_is_not_suspended_any_more(cluster: Cluster):
+    job = cluster.submit("sleep 60 deaf", BOTH)
+    with broken(cluster, "node2", "request"):
+        cluster.hold(job, running=True)
+    cluster.kill(job)
+    cluster.pass_time(15)
+    assert cluster.job(job).state is JobState.RUNNING
+    assert cluster.nodes["node2"].runs[job, 1].lives

@@ -204,7 +204,8 @@ class SimulatedNode:
         run = self._live(job, attempt)
         if self.refuses_to_stop:
             raise NodeRefused(self.name, "SUSPEND_ERROR", "the freezer is broken")
-        run.stopped_at = self.clock.now
+        if run.stopped_at is None:
+            run.stopped_at = self.clock.now
 
     async def resume(self, job: int, attempt: int) -> None:
         """Resume a job."""

@@ -7,7 +7,7 @@ where nothing waits.
 
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from oarlock.failpoints import failpoint
 from oarlock.job.reactor.nodes import EffectPlatform, Flag, NodeVerbs
@@ -291,7 +291,8 @@ class EffectRunner:
     async def _pause(self, effect: Suspend | Resume) -> None:
         """Suspend or resume a job, with the site's program; a request repeated while it is under way is not done twice.
 
-        The failure of a program is reported without a node.
+        The failure of a program is reported without a node. Where nodes do not answer, nothing is reported: the watch
+        repeats the request.
         """
         if effect in self._pausing:
             return
@@ -300,19 +301,26 @@ class EffectRunner:
             report = await (self._suspend(effect) if isinstance(effect, Suspend) else self._resume(effect))
         finally:
             self._pausing.discard(effect)
-        self._reactor.receive(report)
+        if report is not None:
+            self._reactor.receive(report)
 
-    async def _suspend(self, effect: Suspend) -> JobSuspended:
-        failed = await self._each(effect.nodes, lambda node: node.suspend(effect.job, effect.attempt))
+    async def _suspend(self, effect: Suspend) -> JobSuspended | None:
+        errors = await self._errors(effect.nodes, lambda node: node.suspend(effect.job, effect.attempt))
+        failed = _refusals(errors)
+        if errors and not failed:
+            return None  # asked again when the nodes answer
         says = "; ".join(failed.values()) or await self._platform.after_suspend(effect.job)
         return JobSuspended(effect.job, effect.attempt, tuple(failed), says)
 
-    async def _resume(self, effect: Resume) -> JobResumed:
-        failed: dict[str, str] = {}
+    async def _resume(self, effect: Resume) -> JobResumed | None:
         says = await self._platform.before_resume(effect.job)
-        if not says:
-            failed = await self._each(effect.nodes, lambda node: node.resume(effect.job, effect.attempt))
-        return JobResumed(effect.job, effect.attempt, tuple(failed), says or "; ".join(failed.values()))
+        if says:
+            return JobResumed(effect.job, effect.attempt, (), says)
+        errors = await self._errors(effect.nodes, lambda node: node.resume(effect.job, effect.attempt))
+        failed = _refusals(errors)
+        if errors and not failed:
+            return None
+        return JobResumed(effect.job, effect.attempt, tuple(failed), "; ".join(failed.values()))
 
     async def _kill(self, kill: Kill) -> None:
         launching = self._launching.get((kill.job, kill.attempt))
@@ -360,21 +368,31 @@ class EffectRunner:
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Send a request to several nodes at once; return the reasons of those that failed."""
-        problems = await self._platform.gather([self._send(name, verb) for name in names])
-        return {name: problem for name, problem in zip(names, problems, strict=True) if problem}
+        return {name: str(error) for name, error in (await self._errors(names, verb)).items()}
+
+    async def _errors(
+        self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]
+    ) -> dict[str, OarlockError]:
+        errors = await self._platform.gather([self._request(name, verb) for name in names])
+        return {name: error for name, error in zip(names, errors, strict=True) if error is not None}
 
     async def _send(self, name: str, verb: Callable[[NodeVerbs], Awaitable[None]]) -> str:
-        """Send a request; return why it failed, else an empty text. A node that forgot the attempt counts as done."""
+        """Send a request; return why it failed, else an empty text."""
+        error = await self._request(name, verb)
+        return "" if error is None else str(error)
+
+    async def _request(self, name: str, verb: Callable[[NodeVerbs], Awaitable[None]]) -> OarlockError | None:
+        """Send a request; return its error. A node that forgot the attempt counts as done."""
         try:
             failpoint("request", name)
             await verb(self._platform.node(name))
             failpoint("requested", name)
         except NodeRefused as error:
-            return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
+            return None if error.word in {UNKNOWN, NOT_NOW} else error
         except OarlockError as error:
             log.info("node did not carry out a request", extra={"node": name, "why": str(error)})
-            return str(error)
-        return ""
+            return error
+        return None
 
 
 class _NotLaunchable(Exception):
@@ -395,6 +413,11 @@ _WORDS = {
 def _is_withdrawn(error: OarlockError) -> bool:
     """Return whether a launch ended because the job was killed, which is no fault of the node."""
     return isinstance(error, NodeRefused) and error.word == NOT_NOW
+
+
+def _refusals(errors: Mapping[str, OarlockError]) -> dict[str, str]:
+    """Return the reasons of nodes that answered; of one that did not it is not known what it did."""
+    return {name: str(error) for name, error in errors.items() if not isinstance(error, NodeUnreachable)}
 
 
 def _cause(error: OarlockError) -> str:

@@ -41,6 +41,7 @@ def check(
     for number, deadline in overdue.items():
         _overdue(unit, unit.jobs[number], deadline, away, finished)
     _insist_on_kills(unit, dying, away, jumped)
+    finish.release_again(unit, finished, away)
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
     node_states.suspect_unreachable(unit, silent)
     node_states.suspect_expired(unit)
@@ -48,8 +49,12 @@ def check(
     power.manage_power(unit)
     node_states.heal_suspected(unit)
     suspend.close_events_of_ended_jobs(tx)
-    effects = [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
-    return [*effects, *walltime.look_again(tx, context, now=now)]
+    return [
+        *unit.write(),
+        *suspend.suspend_again(tx, context, now=now, away=away),
+        *suspend.resume_where_free(tx, context, now=now, away=away),
+        *walltime.look_again(tx, context, now=now),
+    ]
 
 
 def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> list[Effect]:

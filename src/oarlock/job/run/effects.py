@@ -75,7 +75,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNodes:
-    """Release what a job holds on its other nodes."""
+    """Release what a job holds on its other nodes; repeated until their reports are there."""
 
     nodes: tuple[str, ...]
     job: int
@@ -103,7 +103,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Suspend a job on all its nodes; `JobSuspended` follows."""
+    """Suspend a job on all its nodes; `JobSuspended` follows, once all of them answered."""
 
     nodes: tuple[str, ...]
     job: int
@@ -112,7 +112,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Resume a job on all its nodes; `JobResumed` follows."""
+    """Resume a job on all its nodes; `JobResumed` follows, once all of them answered."""
 
     nodes: tuple[str, ...]
     job: int

@@ -1,6 +1,6 @@
 """Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in any order of reports."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
 from oarlock.store.queries.cluster import properties
-from oarlock.store.queries.job import job_keys, jobs, new_jobs, scripts, shapes
+from oarlock.store.queries.job import attempts, job_keys, jobs, new_jobs, scripts, shapes
 from oarlock.store.queries.job.attempts import Attempt
 
 _OUTCOME_TEXT = {
@@ -140,6 +140,14 @@ def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: F
         unit.event(EventType.EXIT_VALUE_OAREXEC, report.says or "its supervisor vanished", job.id, (report.node,))
     if job.state is not JobState.FINISHING:
         unit.move(job.id, JobState.FINISHING, report.says or _OUTCOME_TEXT[report.outcome])
+
+
+def release_again(unit: UnitOfWork, finished: FinishedAttempts, away: Collection[str]) -> None:
+    """Release again what ended jobs hold on nodes in reach: those may not have heard it the first time."""
+    for attempt in attempts.ending(unit.tx):
+        others = {node.name for node in attempt.nodes[1:]} - set(away)
+        if left := tuple(node for node in finished.nodes_left(attempt) if node in others):
+            unit.add_effects(ReleaseNodes(left, *_key(attempt)))
 
 
 def _is_users_fault(report: Report) -> bool:

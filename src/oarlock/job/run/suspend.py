@@ -1,6 +1,6 @@
 """Hold and resume: waiting jobs are kept from starting; running ones are suspended on their nodes and resumed later."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from oarlock.job.run import kill
 from oarlock.job.run.effects import ActionOutcome, ActionResult, Effect, Resume, Suspend, refused
@@ -15,6 +15,7 @@ from oarlock.store.queries.cluster import events
 from oarlock.store.queries.job import jobs, moves
 from oarlock.store.queries.job.attempts import Attempt
 
+_TO_SUSPEND = frozenset({JobState.RUNNING, JobState.SUSPENDED})
 _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
 
 
@@ -37,8 +38,10 @@ def _hold(unit: UnitOfWork, job: Job, by: str, *, running: bool) -> str:
         raise IllegalMove(f"Job {job.id} is {job.state}; it cannot be held.", hint=hint)
     unit.event(EventType.HOLD_RUNNING_JOB, f"suspended by {by}", job.id)
     if job.state is JobState.RESUMING:
+        # Its nodes may have been told to resume it.
+        _check_off(unit, job, EventType.RESUME_JOB)
         unit.move(job.id, JobState.SUSPENDED, f"suspended again by {by}")
-    elif attempt := _attempt(unit, job):
+    if attempt := _attempt(unit, job):
         unit.add_effects(Suspend(_names(attempt), job.id, attempt.number))
     return f"Job {job.id} will be suspended."
 
@@ -60,6 +63,7 @@ def _resume(unit: UnitOfWork, job: Job, by: str) -> str:
             f"Job {job.id} is {job.state}; there is nothing to resume.",
             hint="Only jobs that are held or suspended go on.",
         )
+    _check_off(unit, job, EventType.HOLD_RUNNING_JOB)
     unit.event(EventType.RESUME_JOB, f"resumed by {by}", job.id)
     unit.move(job.id, JobState.RESUMING, f"resumed by {by}")
     return f"Job {job.id} goes on as soon as its resources are free."
@@ -78,8 +82,8 @@ def _each(unit: UnitOfWork, ids: Sequence[int], action: Callable[[Job], str]) ->
     return ActionOutcome(tuple(results), tuple(unit.write()))
 
 
-def resume_where_free(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
-    """Resume jobs that are Resuming where no active job uses their resources any more."""
+def resume_where_free(tx: Tx, context: StepContext, *, now: float, away: Collection[str] = frozenset()) -> list[Effect]:
+    """Resume jobs that are Resuming where no active job uses their resources any more. `away`: nodes out of reach."""
     resuming = jobs.in_states(tx, [JobState.RESUMING])
     if not resuming:
         return []
@@ -90,8 +94,9 @@ def resume_where_free(tx: Tx, context: StepContext, *, now: float) -> list[Effec
     for job in resuming:
         attempt = _attempt(unit, job)
         if attempt is not None and not busy & set(given.get(job.id, ())):
-            unit.add_effects(Resume(_names(attempt), job.id, attempt.number))
-            busy |= set(given.get(job.id, ()))
+            if set(_names(attempt)).isdisjoint(away):
+                unit.add_effects(Resume(_names(attempt), job.id, attempt.number))
+            busy |= set(given.get(job.id, ()))  # a node that is away may have heard it
     return unit.write()
 
 
@@ -119,15 +124,24 @@ def job_resumed(unit: UnitOfWork, report: JobResumed) -> None:
         _end(unit, job, f"it could not go on: {report.says}")
     elif job.state is JobState.RESUMING:
         unit.move(job.id, JobState.RUNNING, "it goes on")
+    elif job.state is JobState.SUSPENDED and (attempt := _attempt(unit, job)):  # suspended again meanwhile
+        unit.add_effects(Suspend(_names(attempt), job.id, attempt.number))
 
 
-def suspend_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
-    """Return the effects of suspensions that were requested and not reported: a restart lost them."""
+def suspend_again(tx: Tx, context: StepContext, *, now: float, away: Collection[str] = frozenset()) -> list[Effect]:
+    """Return the effects of suspensions that were requested and not reported: a restart or a connection lost them.
+
+    `away`: nodes out of reach.
+    """
     wanted = [noted.event.job for noted in events.to_check(tx) if noted.event.type is EventType.HOLD_RUNNING_JOB]
+    if not wanted:
+        return []
     unit = UnitOfWork(tx, context, now, [number for number in wanted if number])
     for job in unit.jobs.values():
         attempt = _attempt(unit, job)
-        if attempt is not None and job.state is JobState.RUNNING:
+        if attempt is None or job.state not in _TO_SUSPEND or unit.is_being_killed(job.id):
+            continue
+        if set(_names(attempt)).isdisjoint(away):
             unit.add_effects(Suspend(_names(attempt), job.id, attempt.number))
     return unit.write()
 

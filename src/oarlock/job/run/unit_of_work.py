@@ -254,7 +254,7 @@ class UnitOfWork:
         if event.type is EventType.QUEUES_STOPPED:
             return True
         job = self.jobs.get(event.job or 0)
-        return event.type in AWAITS_NODES and (job is None or job.state in {JobState.RUNNING, JobState.RESUMING})
+        return event.type in AWAITS_NODES and (job is None or job.state in _HEARS_OF_NODES)
 
 
 _MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}
@@ -268,6 +268,8 @@ def _makes_room(job: Job) -> bool:
 
 AWAITS_NODES = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})
 """Events from which something follows only when nodes have answered."""
+
+_HEARS_OF_NODES = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING})
 
 _BY_CHECK = frozenset({EventType.PING_CHECKER_NODE_SUSPECTED, EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB})
 

@@ -19,6 +19,7 @@ class Timeouts:
 
     connect: float = 20.0  # from the start of ssh to the node's hello
     answer: float = 30.0
+    program: float = 0.0  # more, where a program of the site runs before the answer
     first_retry: float = 1.0
     last_retry: float = 60.0
     ping: float = 30.0  # between two pings of a silent connection

@@ -76,7 +76,9 @@ class Fleet:
         self._instance, self._on_client, self._private_key = instance, on_client, private_key
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
         self._slots = ConnectionSlots()
-        self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
+        has_program = config.suspend_resume_file or config.job_resource_manager_file
+        program = config.prologue_epilogue_timeout if has_program else 0
+        self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0, program=program)
         self._nodes: dict[str, NodeClient] = {}
         self.desktops: set[str] = set()  # nodes that connect by themselves
         self.is_desktop: IsDesktop | None = None

@@ -164,11 +164,11 @@ class NodeClient:
 
     async def suspend(self, job: int, attempt: int) -> None:
         """Suspend a job; its walltime stands still."""
-        await self._attempt("suspend", job, attempt)
+        await self._attempt("suspend", job, attempt, more_seconds=self._timeouts.program)
 
     async def resume(self, job: int, attempt: int) -> None:
         """Resume a suspended job."""
-        await self._attempt("resume", job, attempt)
+        await self._attempt("resume", job, attempt, more_seconds=self._timeouts.program)
 
     async def walltime(self, job: int, attempt: int, seconds: int) -> None:
         """Set the walltime of a running job, counted from its start."""
@@ -273,8 +273,11 @@ class NodeClient:
 
     # The connection.
 
-    async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
-        await self._ask(verb, {"job": job, "attempt": attempt, "tag": self._tag(job, attempt), **(more or {})})
+    async def _attempt(
+        self, verb: str, job: int, attempt: int, more: Body | None = None, *, more_seconds: float = 0.0
+    ) -> None:
+        about = {"job": job, "attempt": attempt, "tag": self._tag(job, attempt), **(more or {})}
+        await self._ask(verb, about, seconds=self._timeouts.answer + more_seconds)
 
     def _tag(self, job: int, attempt: int) -> str:
         """Return what keeps another server's attempt of the same number from being taken for ours."""

@@ -139,6 +139,11 @@ def live(tx: Tx) -> list[Attempt]:
     return _attempts(tx, _IN_ORDER.where(attempts.c.closed_us.is_(None)), {})
 
 
+def ending(tx: Tx) -> list[Attempt]:
+    """Return the live attempts whose command is over."""
+    return _attempts(tx, _IN_ORDER.where(attempts.c.closed_us.is_(None), attempts.c.ended_us.is_not(None)), {})
+
+
 _IN_ORDER = select(attempts).order_by(attempts.c.job_id, attempts.c.number)
 
 
