@@ -114,8 +114,6 @@ def ids_between(
     )
     if user is not None:
         query = query.where(jobs.c.job_user == user)
-    if project is not None:
-        query = query.where(jobs.c.project == project)
     elsewhere = _elsewhere(since, until, user=user, project=project).limit(most)
     if sight is not None:
         query = query.where(sight.clause())
@@ -125,6 +123,10 @@ def ids_between(
     ended = query.where(
         jobs.c.stop_time >= since, jobs.c.stop_time < until, jobs.c.state != JobState.RUNNING.value
     ).order_by(last.desc(), jobs.c.job_id.desc())
+    if project is not None:
+        ended = ended.where(jobs.c.project == project)
+        # No index has this expression: SQLite would take that of projects, and read a year to find some hundred jobs.
+        runs = runs.where(func.coalesce(jobs.c.project, "") == project)
     rows = [*tx.execute(ended), *tx.execute(runs, bind_ids(tx, running)), *tx.execute(elsewhere)]
     begun = [tuple(row) for row in rows]
     return [job for _, job in sorted(begun, reverse=True)[:most]]
