@@ -26,29 +26,80 @@ def _draw(jobs: list[GanttJob], spans: list[GanttSpan] = (), **more: object) -> 
 
 
 def _bars(chart: ET.Element) -> list[str]:
-    return [group.get("data-job") for group in chart.iter("g") if "g-bar" in group.get("class", "")]
+    """Return the addresses of the bars, in the order in which they are painted."""
+    return [bar.get("href") for bar in chart.iter("a") if "running" in bar.get("class", "")]
+
+
+def _tints(chart: ET.Element) -> list[list[tuple[float, float, float, float]]]:
+    """Return the pieces of each bar as (left, top, width, height) in the chart: what its groups move it by is added."""
+    found = []
+    for row in chart.iter("g"):
+        for bar in [child for child in row if child.get("class", "").startswith("c")]:
+            left, _ = _moved(bar)
+            _, down = _moved(row)
+            [tint] = [path for path in bar if path.get("class") == "g-tint"]
+            pieces = re.findall(r"M(\S+) (\S+?)h(\S+?)v(\S+?)H0z", tint.get("d"))
+            assert "".join("M{} {}h{}v{}H0z".format(*piece) for piece in pieces) == tint.get("d")
+            found.append([(left + float(x), down + float(y), float(w), float(h)) for x, y, w, h in pieces])
+    return found
+
+
+def _moved(element: ET.Element) -> tuple[float, float]:
+    across, down = re.fullmatch(r"translate\((\S+?)(?: (\S+))?\)", element.get("transform")).groups()
+    return float(across), float(down or 0)
 
 
 def test_a_job_has_a_piece_for_each_run_of_neighbouring_cores():
-    chart = _draw([_job(1, 0, 1800, [1, 2, 4, 5])])
-    [tint] = [group for group in chart.iter("g") if group.get("class") == "g-tint"]
-    heights = [(float(piece.get("y")), float(piece.get("height"))) for piece in tint]
+    [pieces] = _tints(_draw([_job(1, 0, 1800, [1, 2, 4, 5])]))
+    heights = [(top, height) for _, top, _, height in pieces]
     assert heights == [(0.0, 8.5), (12.8, 4.2), (19.0, 4.2)], "cores 1 and 2; 4; 5 on the next node"
-    assert {piece.get("width") for piece in tint} == {"567.5"}
+    assert {(left, width) for left, _, width, _ in pieces} == {(96.0, 568.0)}
+
+
+def test_a_bar_lies_where_its_cores_and_its_time_are():
+    jobs = [_job(1, 900, 1800, [7, 8]), _job(2, 1800, 5000, [5, 6]), _job(3, 1800, 2700, [1, 2, 3, 4, 5, 6, 7, 8])]
+    assert _tints(_draw(jobs)) == [
+        [(664.0, 0.0, 283.0, 17.0), (664.0, 19.0, 283.0, 17.0)],
+        [(380.0, 27.5, 284.0, 8.5)],
+        [(664.0, 19.0, 567.0, 8.5)],
+    ]
 
 
 def test_narrow_jobs_side_by_side_are_one_bar_that_counts_them():
     jobs = [_job(number, number * 4, number * 4 + 3, [1]) for number in range(100)]
-    chart = _draw([*jobs, _job(900, 2000, 2003, [1]), _job(901, 0, 3600, [2])])
+    chart = _draw([*jobs, _job(900, 2000, 2003, [1]), _job(901, 0, 3600, [2])], link="/jobs/{}".format)
     [many] = [group for group in chart.iter("g") if group.get("class") == "g-many"]
     assert many.find("title").text == "100 short jobs, 0 to 99"
-    assert _bars(chart) == ["901", "900"]
+    assert _bars(chart) == ["/jobs/901", "/jobs/900"]
 
 
 def test_a_narrow_bar_has_no_edge_and_a_wide_one_has_its_number():
     chart = _draw([_job(1, 0, 12, [1, 2, 3, 4]), _job(2, 1000, 3000, [5, 6, 7, 8])])
     assert len([path for path in chart.iter("path") if path.get("class") == "g-edge"]) == 1
     assert [text.text for text in chart.iter("text") if text.get("class") == "g-number"] == ["2"]
+
+
+def test_a_link_has_words_and_a_bar_of_an_unknown_job_is_none():
+    jobs = [
+        _job(1, 0, 12, [1, 2], title=""),
+        _job(2, 1000, 3000, [5, 6, 7, 8], title=""),
+        _job(0, 0, 900, [3], title=""),
+    ]
+    chart = _draw(jobs, link="/jobs/{}".format)
+    assert {bar.get("href"): "".join(bar.itertext()) for bar in chart.iter("a")} == {"/jobs/1": "1", "/jobs/2": "2"}
+    assert len(_tints(chart)) == 3
+
+
+def test_pauses_hatches_and_a_ghost_lie_on_their_pieces():
+    paused = _job(1, 900, 2700, [5, 6, 7, 8], pauses=[(1200, 1500)], best_effort=True)
+    ghost = _job(0, 2700, 3600, [3, 4], marks="?", title="could run here")
+    chart = _draw([paused], ghost=ghost)
+    by_kind = {path.get("class"): path.get("d") for path in chart.iter("path")}
+    assert by_kind["g-pause"] == "M94 0h95v17h-95z"
+    assert by_kind["g-best"] == "M0 0h567v17H0z"
+    assert _tints(chart) == [[(380.0, 19.0, 567.0, 17.0)], [(947.0, 8.5, 284.0, 8.5)]]
+    [drawn] = [group for group in chart.iter("g") if "g-ghost" in group.get("class", "")]
+    assert drawn.find("title").text == "could run here"
 
 
 def test_the_now_line_is_drawn_only_where_now_is():

@@ -16,6 +16,7 @@ import pytest
 
 from oarlock.measure.collect.series import MOST_CURVES, USUAL_JOB
 from oarlock.model.errors import DatabaseAway
+from oarlock.web.pages import gantt
 from oarlock.web.pages.job import drawn_metrics
 from oarlock.web.pages.parts.formats import exact
 from tests.portal.browsing import Seen, Visitor, forms, signed_in
@@ -227,6 +228,20 @@ def test_the_name_of_a_node_opens_its_cores_in_the_chart(visitor):
     assert first == "/gantt?since=1794900000&until=1794950000&open=node-01"
     assert "open=" not in links(first)[0]
     assert "open=node-01%2Cnode-02" in links(first)[1]
+
+
+def test_a_bar_of_a_large_chart_says_what_it_is_when_asked(visitor, monkeypatch):
+    titled = r'<a href="/jobs/1" class="c1 running" [^>]*><title>(job 1 [^<]*)</title>'
+    [title] = re.findall(titled, visitor.get("/gantt").text)
+    monkeypatch.setattr(gantt, "_MOST_TITLES", 3)
+    assert re.findall(titled, visitor.get("/gantt").text) == []
+    assert 'class="g-number" x="7"' in visitor.get("/gantt").text
+    told = visitor.get("/gantt/about/1").text
+    assert told.startswith(f"{unescape(title)}. ")
+    assert told.endswith(" % of its cores are busy.")
+    assert visitor.get("/gantt/about/1?zone=Asia/Tokyo").text != told
+    assert visitor.get("/gantt/about/1?zone=nowhere").status == 400
+    assert visitor.get("/gantt/about/99999").text == ""
 
 
 def test_without_a_database_a_page_says_since_when_and_comes_back(site, visitor):

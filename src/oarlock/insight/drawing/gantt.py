@@ -4,7 +4,8 @@ A node is one row in which its cores lie one above the other; an open one has a 
 be seen are drawn together: a thousand jobs of a minute on a chart of a week would be nothing but edges.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -12,9 +13,11 @@ from oarlock.insight.drawing.marks import COLOURS
 
 LABEL, ROW, CORE_ROW, GAP, HEAD = 96, 17, 13, 2, 20
 WIDTH = 1232
-_EDGE, _EDGE_FROM, _MERGED_BELOW, _NUMBER_FROM = 3, 6.0, 2.0, 48.0
+_EDGE, _EDGE_FROM, _MERGED_BELOW, _NARROWEST, _NUMBER_FROM = 3, 6, 2.0, 2, 48
 _NOW_ROOM = 40.0  # beside the time of the now line
 _PIECE = 2.0  # the least height of what one can point at
+_TOUCHING = 0.01  # pixels between two cores that are drawn as one
+_LONGEST_NAME = 14
 
 Window = tuple[int, int]
 
@@ -33,6 +36,7 @@ class GanttNode:
 class GanttJob:
     """A job on its resources during [start, stop). `phase` is past, running or planned.
 
+    `number` is 0 where the job is not known to whoever looks. `title` may be empty: the bar says its number alone.
     `marks` are letters after its number (B best effort, C container, R reservation), `pauses` when it was suspended.
     """
 
@@ -74,42 +78,110 @@ class GanttView:
 
 
 @dataclass(slots=True)
+class _Row:
+    """A node as it is drawn: where its row begins, how high it is, and the bars that begin in it."""
+
+    node: GanttNode
+    top: float
+    height: float
+    bars: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a set of resources is drawn: the row in which it begins, and its pieces as (top in the chart, height).
+
+    `tint` and `edge` are paths with the top of the row as origin; in `tint` a W stands for the width of the bar.
+    `middle` is the height of the number below that origin; None if no piece is high enough for it.
+    """
+
+    row: int
+    pieces: Sequence[tuple[float, float]]
+    tint: str
+    edge: str
+    middle: str | None
+
+
+@dataclass(slots=True)
 class _Layout:
-    """Where each resource is drawn."""
+    """Where each resource is drawn. `places` numbers them from top to bottom; `tops` and `ends` are by place."""
 
     view: GanttView
     scale: float  # pixels a second
-    tops: dict[int, tuple[float, float]] = field(default_factory=dict)
-    rows: list[tuple[GanttNode, float, float]] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    tops: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
+    row_tops: list[float] = field(default_factory=list)
     height: float = 0.0
+    shapes: dict[tuple[int, ...], _Shape | None] = field(default_factory=dict)
 
-    def x(self, instant: float) -> float:
+    def x(self, instant: float) -> int:
+        """Return where an instant is. Whole pixels: they are sharp, and short to write."""
+        return LABEL + round(self.along(instant))
+
+    def along(self, instant: float) -> float:
+        """Return how far from the beginning an instant is, in pixels; one outside the window is at its edge."""
         since, until = self.view.window
-        return LABEL + self.scale * (min(max(instant, since), until) - since)
+        return self.scale * (min(max(instant, since), until) - since)
 
-    def spans(self, resources: Sequence[int]) -> list[tuple[float, float]]:
+    def pieces(self, resources: Iterable[int]) -> list[tuple[float, float]]:
         """Return the heights that resources take, as (top, height), neighbours together."""
-        drawn = sorted(self.tops[number] for number in resources if number in self.tops)
+        drawn = sorted([self.places[number] for number in resources if number in self.places])
         joined: list[tuple[float, float]] = []
-        for top, height in drawn:
-            if joined and top - sum(joined[-1]) < 0.01:
-                joined[-1] = joined[-1][0], top + height - joined[-1][0]
-            else:
-                joined.append((top, height))
+        begin = 0
+        for at in range(1, len(drawn) + 1):
+            if at < len(drawn) and self.tops[drawn[at]] - self.ends[drawn[at - 1]] < _TOUCHING:
+                continue
+            top = self.tops[drawn[begin]]
+            joined.append((top, self.ends[drawn[at - 1]] - top))
+            begin = at
         return joined
+
+    def shape(self, resources: Sequence[int]) -> _Shape | None:
+        """Return how resources are drawn; None if none of them is. Jobs on the same ones share it."""
+        key = tuple(resources)
+        if key not in self.shapes:
+            pieces = self.pieces(key)
+            self.shapes[key] = self.shape_of(pieces) if pieces else None
+        return self.shapes[key]
+
+    def shape_of(self, pieces: Sequence[tuple[float, float]]) -> _Shape:
+        """Return how pieces are drawn."""
+        row = bisect_right(self.row_tops, pieces[0][0] + _TOUCHING) - 1
+        origin = self.row_tops[row]
+        written = [(_short(top - origin), _short(max(height, _PIECE))) for top, height in pieces]
+        top, height = max(pieces, key=lambda piece: piece[1])
+        return _Shape(
+            row,
+            pieces,
+            "".join(f"M0 {top}hWv{height}H0z" for top, height in written),
+            "".join(f"M{_EDGE / 2} {top}v{height}" for top, height in written),
+            _short(top - origin + height / 2 + 4) if height >= CORE_ROW else None,
+        )
+
+
+def _short(pixels: float) -> str:
+    return f"{pixels:.1f}".removesuffix(".0")
 
 
 def draw_gantt(
     nodes: Sequence[GanttNode], jobs: Sequence[GanttJob], spans: Sequence[GanttSpan], view: GanttView
 ) -> str:
-    """Draw a chart. All texts are escaped here."""
+    """Draw a chart. All texts are escaped here.
+
+    A job is one element, in the group of the row in which it begins, drawn from its own left edge: what bars have in
+    common is then the same text, which compresses to nothing. Only its number and its place differ.
+    """
     layout = _lay_out(nodes, view)
+    many = _jobs(layout, jobs)
     drawn = [
-        *_rows(layout),
+        _grounds(layout),
         *_instants(layout),
         *(_span(layout, span) for span in spans),
-        *_jobs(layout, jobs),
-        *([_bar(layout, view.ghost, _pieces(layout, view.ghost), ghost=True)] if view.ghost is not None else []),
+        *(_row(row) for row in layout.rows),
+        *many,
+        _ghost(layout),
         _now(layout),
     ]
     height = layout.height + HEAD
@@ -129,25 +201,32 @@ def _lay_out(nodes: Sequence[GanttNode], view: GanttView) -> _Layout:
         height = float(CORE_ROW * count if node.is_open else ROW)
         each = height / count
         for place, number in enumerate(node.resources):
-            layout.tops[number] = top + each * place, each
-        layout.rows.append((node, top, height))
+            layout.places[number] = len(layout.tops)
+            layout.tops.append(top + each * place)
+            layout.ends.append(top + each * (place + 1))
+        layout.rows.append(_Row(node, top, height))
+        layout.row_tops.append(top)
         top += height + GAP
     layout.height = top
     return layout
 
 
-def _rows(layout: _Layout) -> Iterator[str]:
-    for node, top, height in layout.rows:
-        name = node.name if len(node.name) <= 14 else f"{node.name[:13]}…"
-        label = (
-            f'<text class="g-name" x="{LABEL - 6}" y="{top + min(height, ROW) / 2 + 4:.1f}" text-anchor="end">'
-            f"<title>{escape(node.name)}</title>{escape(name)}</text>"
-        )
-        yield (
-            f'<rect class="g-row" x="{LABEL}" y="{top:.1f}" width="{layout.view.width - LABEL - 1}" '
-            f'height="{height:.1f}"/>'
-        )
-        yield f'<a href="{escape(node.link)}" class="g-open">{label}</a>' if node.link else label
+def _grounds(layout: _Layout) -> str:
+    """Draw what lies below the bars of all rows."""
+    wide = layout.view.width - LABEL - 1
+    path = "".join(f"h{wide}v{_short(row.height)}h-{wide}zm0 {_short(row.height + GAP)}" for row in layout.rows)
+    return f'<path class="g-row" d="M{LABEL} 0{path}"/>'
+
+
+def _row(row: _Row) -> str:
+    node = row.node
+    is_cut = len(node.name) > _LONGEST_NAME
+    title, name = (f"<title>{escape(node.name)}</title>", f"{node.name[:13]}…") if is_cut else ("", node.name)
+    label = (
+        f'<text class="g-name" x="{LABEL - 6}" y="{_short(min(row.height, ROW) / 2 + 4)}">{title}{escape(name)}</text>'
+    )
+    linked = f'<a href="{escape(node.link)}" class="g-open">{label}</a>' if node.link else label
+    return f'<g transform="translate(0 {_short(row.top)})">{linked}{"".join(row.bars)}</g>'
 
 
 def _instants(layout: _Layout) -> Iterator[str]:
@@ -156,11 +235,11 @@ def _instants(layout: _Layout) -> Iterator[str]:
     for instant, text in layout.view.instants:
         x = layout.x(instant)
         if abs(x - now) < _NOW_ROOM:
-            yield f'<path class="g-line" d="M{x:.1f} 0V{layout.height:.1f}"/>'
+            yield f'<path class="g-line" d="M{x} 0V{layout.height:.1f}"/>'
             continue
         anchor = "end" if x > layout.view.width - 30 else "start" if x < LABEL + 20 else "middle"
         yield (
-            f'<path class="g-line" d="M{x:.1f} 0V{layout.height:.1f}"/><text class="g-time" x="{x:.1f}" '
+            f'<path class="g-line" d="M{x} 0V{layout.height:.1f}"/><text class="g-time" x="{x}" '
             f'y="{layout.height + 14:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
         )
 
@@ -168,92 +247,95 @@ def _instants(layout: _Layout) -> Iterator[str]:
 def _span(layout: _Layout, span: GanttSpan) -> str:
     x, end = layout.x(span.start), layout.x(span.stop)
     pieces = "".join(
-        f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(end - x, 1):.1f}" height="{height:.1f}"/>'
-        for top, height in layout.spans(span.resources)
+        f'<rect x="{x}" y="{top:.1f}" width="{max(end - x, 1)}" height="{height:.1f}"/>'
+        for top, height in layout.pieces(span.resources)
     )
     return f'<g class="g-span g-{escape(span.kind)}"><title>{escape(span.title)}</title>{pieces}</g>' if pieces else ""
 
 
-def _jobs(layout: _Layout, jobs: Sequence[GanttJob]) -> Iterator[str]:
-    """Draw the jobs; those that are too narrow are put together where they lie side by side."""
+def _jobs(layout: _Layout, jobs: Sequence[GanttJob]) -> list[str]:
+    """Draw the jobs into their rows; those that are too narrow are put together where they lie side by side."""
     narrow: dict[tuple[float, float], list[GanttJob]] = {}
     for job in jobs:
-        if layout.x(job.stop) - layout.x(job.start) >= _MERGED_BELOW:
-            yield _bar(layout, job, _pieces(layout, job))
+        shape = layout.shape(job.resources)
+        if shape is None:
             continue
-        for piece in _pieces(layout, job):
+        if layout.along(job.stop) - layout.along(job.start) >= _MERGED_BELOW:
+            layout.rows[shape.row].bars.append(_bar(layout, job, shape))
+            continue
+        for piece in shape.pieces:
             narrow.setdefault(piece, []).append(job)
-    for piece, many in narrow.items():
-        yield from _many(layout, piece, many)
+    return [drawn for piece, many in narrow.items() for drawn in _many(layout, piece, many)]
 
 
 def _many(layout: _Layout, piece: tuple[float, float], jobs: Sequence[GanttJob]) -> Iterator[str]:
-    """Draw runs of narrow jobs, each as one bar that says how many they are."""
+    """Draw runs of narrow jobs, each as one bar that says how many they are; one that is alone into its row."""
     ordered = sorted(jobs, key=lambda job: job.start)
     first = 0
     for place in range(1, len(ordered) + 1):
         at_end = place == len(ordered)
-        if not at_end and layout.x(ordered[place].start) - layout.x(ordered[place - 1].stop) < _MERGED_BELOW:
+        if not at_end and layout.along(ordered[place].start) - layout.along(ordered[place - 1].stop) < _MERGED_BELOW:
             continue
         run, first = ordered[first:place], place
         if len(run) == 1:
-            yield _bar(layout, run[0], [piece])
+            shape = layout.shape_of([piece])
+            layout.rows[shape.row].bars.append(_bar(layout, run[0], shape))
             continue
         x, end = layout.x(run[0].start), layout.x(max(job.stop for job in run))
         yield (
             f'<g class="g-many"><title>{len(run)} short jobs, {run[0].number} to {run[-1].number}</title>'
-            f'<rect x="{x:.1f}" y="{piece[0]:.1f}" width="{max(end - x, _MERGED_BELOW):.1f}" '
-            f'height="{max(piece[1], _PIECE):.1f}"/></g>'
+            f'<rect x="{x}" y="{_short(piece[0])}" width="{max(end - x, _NARROWEST)}" '
+            f'height="{_short(max(piece[1], _PIECE))}"/></g>'
         )
 
 
-def _pieces(layout: _Layout, job: GanttJob) -> list[tuple[float, float]]:
-    return layout.spans(job.resources)
-
-
-def _bar(layout: _Layout, job: GanttJob, pieces: Sequence[tuple[float, float]], *, ghost: bool = False) -> str:
-    if not pieces:
-        return ""
-    x, end = layout.x(job.start), layout.x(job.stop)
-    wide = max(end - x, _MERGED_BELOW)
-    tints = "".join(_rectangle(x, wide, piece) for piece in pieces)
-    hatch = ' fill="url(#p-best)"'
-    over = "".join(_rectangle(x, wide, piece, hatch) for piece in pieces) if job.best_effort else ""
-    edge = ""
-    if wide >= _EDGE_FROM:
-        path = "".join(f"M{x + _EDGE / 2:.1f} {top:.1f}v{max(height, _PIECE):.1f}" for top, height in pieces)
-        edge = f'<path class="g-edge" d="{path}"/>'
-    colour = f"c{job.number % COLOURS}"
-    kinds = [colour, job.phase, *(["g-container"] if job.container else []), *(["g-ghost"] if ghost else [])]
+def _bar(layout: _Layout, job: GanttJob, shape: _Shape, kind: str = "") -> str:
+    """Draw a bar as it lies in its row: a link, unless its job is not known to whoever looks."""
+    x = layout.x(job.start)
+    wide = max(layout.x(job.stop) - x, _NARROWEST)
+    tint = shape.tint.replace("W", str(wide))
+    hatch = f'<path class="g-best" d="{tint}"/>' if job.best_effort else ""
+    edge = f'<path class="g-edge" d="{shape.edge}"/>' if wide >= _EDGE_FROM else ""
+    pauses = _pauses(layout, job, shape, x) if job.pauses else ""
+    number = _number(job, shape, wide)
+    title = escape(job.title) or ("" if number or not job.number else str(job.number))
     inside = (
-        f'<title>{escape(job.title)}</title><g class="g-tint">{tints}</g>{over}{edge}'
-        f"{_pauses(layout, job, pieces)}{_number(job, x, wide, pieces)}"
+        f'{f"<title>{title}</title>" if title else ""}<path class="g-tint" d="{tint}"/>{hatch}{edge}{pauses}{number}'
     )
-    group = f'<g class="g-bar {" ".join(kinds)}" data-job="{job.number}">{inside}</g>'
-    if layout.view.link is None or ghost:
-        return group
-    return f'<a href="{escape(layout.view.link(job.number))}" tabindex="-1" data-job="{job.number}">{group}</a>'
+    kinds = f"c{job.number % COLOURS} {job.phase}{' g-container' if job.container else ''}{kind}"
+    if layout.view.link is None or not job.number:
+        return f'<g class="{kinds}" transform="translate({x})">{inside}</g>'
+    address = escape(layout.view.link(job.number))
+    return f'<a href="{address}" class="{kinds}" transform="translate({x})" tabindex="-1">{inside}</a>'
 
 
-def _rectangle(x: float, wide: float, piece: tuple[float, float], more: str = "") -> str:
-    return f'<rect x="{x:.1f}" y="{piece[0]:.1f}" width="{wide:.1f}" height="{max(piece[1], _PIECE):.1f}"{more}/>'
-
-
-def _pauses(layout: _Layout, job: GanttJob, pieces: Sequence[tuple[float, float]]) -> str:
+def _pauses(layout: _Layout, job: GanttJob, shape: _Shape, left: int) -> str:
+    origin = layout.row_tops[shape.row]
     drawn = []
     for start, stop in job.pauses:
         x, end = layout.x(start), layout.x(stop)
-        if end - x >= 1:
-            drawn += [_rectangle(x, end - x, piece, ' class="g-pause"') for piece in pieces]
-    return "".join(drawn)
+        drawn += [
+            f"M{x - left} {_short(top - origin)}h{end - x}v{_short(max(height, _PIECE))}h{x - end}z"
+            for top, height in shape.pieces
+            if end > x
+        ]
+    return f'<path class="g-pause" d="{"".join(drawn)}"/>' if drawn else ""
 
 
-def _number(job: GanttJob, x: float, wide: float, pieces: Sequence[tuple[float, float]]) -> str:
-    top, height = max(pieces, key=lambda piece: piece[1])
-    if wide < _NUMBER_FROM or height < CORE_ROW:
+def _number(job: GanttJob, shape: _Shape, wide: int) -> str:
+    if wide < _NUMBER_FROM or shape.middle is None:
         return ""
-    text = f"{job.number} {job.marks}".rstrip() if job.number else job.marks
-    return f'<text class="g-number" x="{x + 7:.1f}" y="{top + height / 2 + 4:.1f}">{escape(text)}</text>'
+    text = f"{job.number or ''} {job.marks}".strip()
+    return f'<text class="g-number" x="7" y="{shape.middle}">{escape(text)}</text>' if text else ""
+
+
+def _ghost(layout: _Layout) -> str:
+    ghost = layout.view.ghost
+    shape = None if ghost is None else layout.shape(ghost.resources)
+    if ghost is None or shape is None:
+        return ""
+    bar = _bar(layout, ghost, shape, " g-ghost")
+    return f'<g transform="translate(0 {_short(layout.row_tops[shape.row])})">{bar}</g>'
 
 
 def _now(layout: _Layout) -> str:
@@ -263,8 +345,8 @@ def _now(layout: _Layout) -> str:
     x = layout.x(layout.view.now)
     anchor = "end" if x > layout.view.width - 30 else "start" if x < LABEL + 20 else "middle"
     return (
-        f'<path class="g-now" d="M{x:.1f} 0V{layout.height:.1f}"/>'
-        f'<text class="g-now-text" x="{x:.1f}" y="{layout.height + 14:.1f}" text-anchor="{anchor}">'
+        f'<path class="g-now" d="M{x} 0V{layout.height:.1f}"/>'
+        f'<text class="g-now-text" x="{x}" y="{layout.height + 14:.1f}" text-anchor="{anchor}">'
         f"{escape(layout.view.now_text)}</text>"
     )
 

@@ -5,20 +5,26 @@ const about = () => document.querySelector("[data-about]");
 const typing = (target) => target.closest("input, textarea, select") !== null;
 let chosen = -1;
 
-const bars = () => [...chart().querySelectorAll("a[data-job]")].sort((a, b) => a.getBBox().x - b.getBBox().x);
+const left = (bar) => bar.transform.baseVal.getItem(0).matrix.e;
+const bars = () => [...chart().querySelectorAll("a[href^='/jobs/']")].sort((a, b) => left(a) - left(b));
 
-// All pieces of a job are outlined; what its bar says is said below, with how it works or why it waits.
-const outline = async (job) => {
-  for (const bar of chart().querySelectorAll("g[data-job]")) bar.classList.toggle("chosen", bar.dataset.job === job);
+// All pieces of a job are outlined; the server says what it is, with how it works or why it waits.
+const outline = async (bar) => {
+  const address = bar.getAttribute("href");
+  for (const other of chart().querySelectorAll(".chosen")) other.classList.remove("chosen");
+  for (const piece of chart().querySelectorAll(`a[href="${CSS.escape(address)}"]`)) piece.classList.add("chosen");
   const note = about();
-  if (!note || note.dataset.job === job) return;
-  note.dataset.job = job ?? "";
-  if (!job || job === "0") return;
-  const title = chart().querySelector(`g[data-job="${job}"] title`)?.textContent ?? "";
-  note.textContent = title;
-  const reply = await fetch(`/gantt/about/${job}`);
+  if (!note || note.dataset.of === address) return;
+  note.dataset.of = address;
+  const job = address.split("/").pop();
+  const title = bar.querySelector("title") ?? bar.insertBefore(document.createElementNS(bar.namespaceURI, "title"), bar.firstChild);
+  note.textContent = title.textContent || `job ${job}`;
+  const zone = new URL(location.href).searchParams.get("zone") ?? "";
+  const reply = await fetch(`/gantt/about/${job}?${new URLSearchParams({ zone })}`);
   const text = reply.ok ? await reply.text() : "";
-  if (text && note.dataset.job === job) note.textContent = `${title}. ${text}.`;
+  if (!text) return;
+  title.textContent = text;
+  if (note.dataset.of === address) note.textContent = text;
 };
 
 const go = (since, until) => {
@@ -46,7 +52,6 @@ document.addEventListener("keydown", (event) => {
     if (!all.length) return;
     chosen = (chosen + (key === "]" ? 1 : -1) + all.length) % all.length;
     all[chosen].focus();
-    outline(all[chosen].dataset.job);
   } else if (key === "0") {
     location.assign("/gantt");
   } else {
@@ -59,8 +64,8 @@ document.addEventListener("keydown", (event) => {
 
 for (const kind of ["pointerover", "focusin"]) {
   document.addEventListener(kind, (event) => {
-    const bar = event.target.closest?.("svg.gantt [data-job]");
-    if (bar) outline(bar.dataset.job);
+    const bar = event.target.closest?.("svg.gantt a[href^='/jobs/']");
+    if (bar) outline(bar);
   });
 }
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
@@ -26,6 +27,7 @@ from oarlock.web.pages.parts.formats import is_twice
 from oarlock.web.pages.parts.registry import page
 from oarlock.web.pages.parts.view import Answer, Data, Live, Rendered, View
 from oarlock.web.verbs.cluster.gantt import GanttBar, GanttChart
+from oarlock.web.views import JobView
 
 _HOUR, _DAY = 3600, 86_400
 SPANS = (("1 h", _HOUR), ("6 h", 6 * _HOUR), ("1 d", _DAY), ("1 w", 7 * _DAY), ("1 m", 30 * _DAY), ("3 m", 91 * _DAY))
@@ -33,6 +35,7 @@ _USUAL = 6 * _HOUR
 _SHORTEST, _LONGEST = 600, 93 * _DAY
 _LATEST = 1 << 40
 _MOST_LISTED = 300
+_MOST_TITLES = 300  # bars up to which each says at once what it is; of more, one asks for the sentence when it is met
 _STRIP_NODES = 12
 _DIGITS = re.compile(r"([0-9]+)")
 _MARKS = {
@@ -85,8 +88,8 @@ async def strip(view: View) -> Answer:
     """Send the first nodes of the chart, for the overview, which asks for it when it is drawn."""
     since = view.now - _USUAL // 2
     wanted = ChartRequest((since, since + 2 * _USUAL), "", "", frozenset(), 0, 1)
-    nodes, jobs, spans, around = (await _chart(view, wanted))["chart"]
-    return view.page("gantt_strip.html", chart=(nodes[:_STRIP_NODES], jobs, spans, around), count=len(nodes))
+    drawn = await _chart(view, wanted, most_nodes=_STRIP_NODES)
+    return view.page("gantt_strip.html", chart=drawn["chart"], count=drawn["nodes"])
 
 
 async def chart_of_node(view: View, name: str) -> tuple[Any, ...]:
@@ -102,18 +105,38 @@ async def chart_of_node(view: View, name: str) -> tuple[Any, ...]:
 
 @page("/gantt/about/{job}")
 async def about(view: View) -> Answer:
-    """Describe how well a job works, or why it waits: what a browser shows beside its bar."""
+    """Describe a job, how well it works or why it waits: what a browser shows of the bar that one points at."""
     job = view.parts["job"]
     if not (job.isascii() and job.isdigit()):
         raise BadRequest(f"`{job[:20]}` is not the number of a job.", hint="Correct the address.")
     number = int(job[:18])
+    shown: JobView | None = await view.ask_if_allowed("jobs.show", id=number)
+    if shown is None:
+        return Data(b"", "text/plain; charset=utf-8")
     usage = await view.ask_if_allowed("jobs.usage", id=number)
     if usage is not None and usage.cpu_seconds is not None and usage.cpu_seconds_offered:
-        text = f"{100 * usage.cpu_seconds / usage.cpu_seconds_offered:.0f} % of its cores are busy"
+        more = f"{100 * usage.cpu_seconds / usage.cpu_seconds_offered:.0f} % of its cores are busy"
     else:
         why = await view.ask_if_allowed("jobs.why", id=number)
-        text = "" if why is None else str(why.says)
+        more = "" if why is None else str(why.says)
+    says = _says_of(shown, _zone(view.query.get("zone", "")))
+    text = f"{says}. {more.rstrip('.')}." if more else f"{says}."
     return Data(text.encode(), "text/plain; charset=utf-8")
+
+
+def _says_of(job: JobView, zone: str) -> str:
+    """Return what a bar is, of a job whose place may still be a plan."""
+    start = job.start or job.scheduled
+    stop = job.stop or (start + (job.walltime or 0) if start else 0)
+    times = f", {_written(start, zone)} to {_written(stop, zone)}" if start else ""
+    cores = (
+        f": {len(job.assigned_resources)} cores, queue {job.queue}" if job.assigned_resources else f" in {job.queue}"
+    )
+    return f"{_words_of(job.id, job.name, job.owner, job.state)}{cores}{times}"
+
+
+def _words_of(number: int, name: str | None, owner: str, state: str) -> str:
+    return f"job {number}{f' ({name})' if name else ''} of {owner}, {state}"
 
 
 def _read_address(view: View) -> ChartRequest:
@@ -148,7 +171,7 @@ def _zone(name: str) -> str:
     return name
 
 
-async def _chart(view: View, wanted: ChartRequest) -> dict[str, Any]:
+async def _chart(view: View, wanted: ChartRequest, *, most_nodes: int | None = None) -> dict[str, Any]:
     since, until = wanted.window
     chart: GanttChart = await view.ask(
         "gantt", since=since, until=until, resources=False, texts=False, where=wanted.where
@@ -156,12 +179,15 @@ async def _chart(view: View, wanted: ChartRequest) -> dict[str, Any]:
     ghost, answer = await _ghost(view, wanted, chart) if wanted.cores else (None, "")
     nodes = [
         GanttNode(name, chart.nodes[name], name in wanted.open_nodes, _toggle(wanted, name))
-        for name in sorted(chart.nodes, key=_natural)
+        for name in sorted(chart.nodes, key=_natural)[:most_nodes]
     ]
     pauses: dict[int, list[Window]] = {}
     for pause in chart.pauses:
         pauses.setdefault(pause.id, []).append((pause.start, pause.stop))
-    jobs = [_job(bar, pauses.get(bar.id, []), wanted.zone) for bar in chart.jobs]
+    drawn = {number for node in nodes for number in node.resources}
+    bars = chart.jobs if most_nodes is None else [bar for bar in chart.jobs if not drawn.isdisjoint(bar.resources)]
+    titled = len(bars) <= _MOST_TITLES
+    jobs = [_job(bar, pauses.get(bar.id, ()), _title(bar, wanted.zone) if titled else "") for bar in bars]
     spans = [*_away(chart, wanted.zone), *_maintenance(chart, wanted.zone)]
     shown = sorted(chart.jobs, key=lambda bar: (bar.start, bar.id))[:_MOST_LISTED]
     names = {number: name for name, numbers in chart.nodes.items() for number in numbers}
@@ -170,6 +196,7 @@ async def _chart(view: View, wanted: ChartRequest) -> dict[str, Any]:
         "chart": (nodes, jobs, spans, _view(view, wanted, ghost)),
         "jobs": list(zip(shown, places, strict=True)),
         "count": len(chart.jobs),
+        "nodes": len(chart.nodes),
         "answer": answer,
         "written": lambda instant: _written(instant, wanted.zone),
     }
@@ -226,18 +253,21 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(name) if part]
 
 
-def _job(bar: GanttBar, pauses: list[Window], zone: str) -> GanttJob:
+def _job(bar: GanttBar, pauses: Sequence[Window], title: str) -> GanttJob:
     types = {text.partition("=")[0] for text in bar.types}
-    name = f" ({bar.name})" if bar.name else ""
-    title = (
-        f"job {bar.id}{name} of {bar.owner}, {bar.state}: {len(bar.resources)} cores, queue {bar.queue}, "
-        f"{_written(bar.start, zone)} to {_written(bar.stop, zone)}"
-    )
     return GanttJob(
         bar.id, bar.start, bar.stop, bar.resources, _PHASES[bar.state], title,
         "".join(letter for kind, letter in _MARKS.items() if kind in types) if types else "",
         best_effort=JobType.BESTEFFORT in types, container=JobType.CONTAINER in types, pauses=pauses,
     )  # fmt: skip
+
+
+def _title(bar: GanttBar, zone: str) -> str:
+    times = f"{_written(bar.start, zone)} to {_written(bar.stop, zone)}"
+    if not bar.id:
+        return f"a job of somebody, {bar.state}: {len(bar.resources)} cores, {times}"
+    what = _words_of(bar.id, bar.name, bar.owner, bar.state)
+    return f"{what}: {len(bar.resources)} cores, queue {bar.queue}, {times}"
 
 
 def _away(chart: GanttChart, zone: str) -> list[GanttSpan]:
