@@ -197,6 +197,7 @@ def test_a_server_cut_off_or_stopping_is_left_for_the_other(server, standby, kin
 
 def test_a_server_cut_off_from_its_database_says_so_where_it_is_alone(server, standby, monkeypatch):
     monkeypatch.setattr(wire, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(Client, "_patience", lambda _: 5.0)  # of 0 it would not wait for any answer
     server.says(*[refusal(503, "DatabaseRefused", "The database cannot be read: no")] * 2)
     for address in (server.address, f"{server.address},{standby.address}"):
         with pytest.raises(RequestRefused, match="The database cannot be read") as refused:
