@@ -157,7 +157,8 @@ def test_a_short_job_leaves_its_last_counters(site):
     assert "at its end" in _oarstat(site, "-j", str(job), "--usage")
     assert used["written_bytes"] != 0, "what the kernel did not count is not known, not nothing"
     assert used["cpus"] == 1
-    assert used["cpu_seconds_offered"] == pytest.approx(used["seconds"], abs=0.01)  # each read the clock by itself
+    # The kernel counts from the fork, the clock runs from the command: so short a job may have used more than its time.
+    assert used["cpu_seconds_offered"] == max(used["seconds"], used["cpu_seconds"])
 
 
 def test_a_job_on_two_nodes_counts_on_both(site):
