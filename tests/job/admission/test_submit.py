@@ -17,7 +17,7 @@ from oarlock.store.queries.job import jobs
 from oarlock.store.queries.users import user_records
 from tests.job.submitter import NOW, Submitter, add_cluster
 from tests.store.cluster import rows, run, step
-from tests.store.test_jobs import counted
+from tests.store.queries.job.test_jobs import counted
 
 
 @pytest.fixture

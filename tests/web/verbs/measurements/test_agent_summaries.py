@@ -10,7 +10,7 @@ from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
 from oarlock.store.queries.usage import judged_jobs
 from oarlock.store.queries.usage import summaries as stored_summaries
 from tests.web.nodeless_server import Running
-from tests.web.test_agents import Node, api, notice, told
+from tests.web.verbs.measurements.test_agents import Node, api, notice, told
 
 __all__ = ["api"]
 

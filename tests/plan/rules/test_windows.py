@@ -26,7 +26,7 @@ from tests.plan.drawing import (
 )
 from tests.plan.drawing import licences as licence_rows
 from tests.plan.random_snapshots import snapshots
-from tests.plan.test_quotas import rule
+from tests.plan.rules.test_quotas import rule
 
 FOUR = cluster(nodes=4, cores=2)
 COOLING = MaintenanceWindow("cooling", NOW + 50, NOW + 150, (1, 2, 3, 4))

@@ -19,7 +19,7 @@ from oarlock.store.queries.job import new_jobs
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from tests.databases import Postgres
 from tests.store.cluster import new
-from tests.store.test_migrations import MANUAL
+from tests.store.tables.test_migrations import MANUAL
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from oarlock.store.queries.planning import plans
 from oarlock.store.queries.planning.plans import Prediction
 from tests.clusters import NOW
 from tests.store.cluster import add_job, choice, rows
-from tests.store.test_jobs import counted
+from tests.store.queries.job.test_jobs import counted
 
 
 def _copies(tx: Tx) -> list[object]:

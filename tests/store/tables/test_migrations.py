@@ -217,7 +217,7 @@ def test_the_22_tables_of_the_manual_are_there(tx: Tx):
 
 
 def test_the_page_about_the_database_names_every_table():
-    page = (Path(__file__).parents[2] / "docs" / "how-it-works" / "database.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-it-works" / "database.md").read_text()
     assert [table.name for table in metadata.sorted_tables if f"`{table.name}`" not in page] == []
     assert [name for name in HIDDEN_JOB_COLUMNS if f"`{name}`" not in page] == []
 

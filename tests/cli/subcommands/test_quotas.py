@@ -3,7 +3,7 @@
 import json
 
 from tests.canned import ok, refusal
-from tests.cli.test_admin_commands import sent
+from tests.cli.cluster.test_admin_commands import sent
 
 ADA = {
     "whose": "*,*,*,ada", "resources": 12, "jobs": 3, "resource_hours": 24.5, "resources_by_user": {"ada": 12},

@@ -10,7 +10,7 @@ from oarlock.cli.jobs.oarprint import VARIABLE, lines
 from tests.golden.records import RECORDS, record
 from tests.lang.cases import needs_golden
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESOURCES = """\
  core = '18' , cpu = '5' , cpuset = '1' , host = 'node3' , mem = '48' , switch = ''
  core = '1' , cpu = '1' , cpuset = '0' , host = 'node1' , mem = '16' , switch = ''

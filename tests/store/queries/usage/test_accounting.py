@@ -21,7 +21,7 @@ S = JobState
 
 
 def _cases() -> list[Any]:
-    path = Path(__file__).parents[3] / "shared" / "data" / "oar-cases.json"
+    path = Path(__file__).parents[5] / "shared" / "data" / "oar-cases.json"
     if not path.exists():
         return []
     return [

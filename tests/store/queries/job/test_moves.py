@@ -15,7 +15,7 @@ from oarlock.store.queries.cluster import resources
 from oarlock.store.queries.job import jobs, moves, new_jobs
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, new, rows, run, step
-from tests.store.test_jobs import counted
+from tests.store.queries.job.test_jobs import counted
 
 S = JobState
 

@@ -3,7 +3,7 @@
 import json
 
 from tests.canned import ok, refusal
-from tests.cli.test_admin_commands import sent
+from tests.cli.cluster.test_admin_commands import sent
 
 WINDOW = {"id": 3, "name": "cooling", "start": 1000000, "stop": 1003600, "where": "core > 1", "by": "root"}
 

@@ -12,7 +12,7 @@ from oarlock.store.queries.users import mails
 from tests.clusters import add_nodes
 from tests.web.measured_jobs import measure_gpu, runs_on_gpu
 from tests.web.nodeless_server import NOW
-from tests.web.test_mails import _Core
+from tests.web.verbs.users.test_mails import _Core
 
 MINUTE = 60
 

@@ -33,7 +33,7 @@ from oarlock.store.queries.planning import plans, snapshot
 from oarlock.store.queries.site import administration
 from tests.clusters import NOW, add_nodes
 from tests.store.cluster import add_job, choice, new, run, step
-from tests.store.test_jobs import counted
+from tests.store.queries.job.test_jobs import counted
 
 S = JobState
 HOUR = 3600
