@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.measure.collect.collector import Collector
+from oarlock.measure.collect.sums import running_sums
 from oarlock.measure.collect.sums.accumulate import DAY, NodeAccumulator
 from oarlock.measure.collect.sums.row_values import RowValues
 from oarlock.model.summary import DayUsage, GpuMeasured, MeasuredJob, NodeMeasured
@@ -282,6 +284,41 @@ def test_a_stored_state_that_is_torn_or_of_another_log_is_not_believed(tmp_path)
     log = collector.places.log(7)
     os.truncate(log, log.stat().st_size // 2)
     assert 0 < collector_at(root).sums.measured(7).nodes["1"]["n1"].samples < 5
+
+
+def test_names_that_jobs_share_are_in_memory_once_after_a_restart(tmp_path):
+    root, jobs = tmp_path / "samples", range(1, 151)
+    job = {"cpus": 1.0} | {
+        f'process_threads{{exe="a rather long name of a program, number {n}"}}': 1.0 for n in range(200)
+    }
+    first = collector_at(root)
+    for number in jobs:
+        first.take("n1", encode_sample(1000.0, {"load1": 1.0}, {number: job}), {number: 1}, at=1000.0)
+    first.close()
+    tracemalloc.start()
+    second = collector_at(root)
+    for number in jobs:
+        second.take("n1", encode_sample(1001.0, {"load1": 1.0}, {number: job}), {number: 1}, at=1001.0)
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    second.close()
+    assert second.sums.measured(150).nodes["1"]["n1"].samples == 2
+    assert size < 150 * 12_000  # the names alone take 20 KB
+
+
+def test_what_many_logs_say_is_stored_as_soon_as_it_was_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(running_sums, "_MUCH", 0)
+    root = tmp_path / "samples"
+    collector = collector_at(root)
+    for second in range(1, 6):
+        take(collector, 7, second)
+    collector.close()
+    collector_at(root).close()  # it lives no longer
+    read = []
+    monkeypatch.setattr(NodeAccumulator, "take", lambda *row, **_: read.append(row))
+    again = collector_at(root)
+    assert (again.sums.measured(7).nodes["1"]["n1"].samples, read) == (5, [])
+    again.close()
 
 
 def test_only_what_changed_is_handed_over_and_what_is_over_is_forgotten(tmp_path):

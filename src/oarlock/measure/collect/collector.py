@@ -83,7 +83,8 @@ class Collector:
         self.energy: EnergyLedger | None = None
         """Books energy once it is clear how far that was done before (`begin_energy`)."""
         self._energy_rules = energy or EnergyRules()
-        self.sums = RunningSums(self.places, self._energy_rules.longest)
+        self._shared = SharedNames()
+        self.sums = RunningSums(self.places, self._energy_rules.longest, self._shared)
         self._energy_columns = EnergyColumns()
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -95,7 +96,6 @@ class Collector:
         self._of_job: dict[int, RowLog] = {}  # the same by job: a path takes longer to make than a row
         self._of_node: dict[str, tuple[int, RowLog]] = {}  # ... and by node, with the day (milliseconds) it is of
         self._open: OrderedDict[RowLog, None] = OrderedDict()
-        self._shared = SharedNames()
         self._series: dict[str, NodeSeries] = {}
         self._lost: dict[tuple[Path, str], int] = {}  # since when a log lacks rows of a node
         self._ahead: set[tuple[Path, str]] = set()  # logs in which a node's wrong clock is noted

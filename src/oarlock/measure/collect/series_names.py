@@ -9,29 +9,24 @@ _MOST_TABLES, _MOST_NAMES = 10_000, 1_000_000  # that are shared, and names in t
 
 
 class SharedNames:
-    """Tables of names, each once. All are forgotten when they are many: executables come and go."""
+    """Tables of names, each once, and each name once. All are forgotten when they are many: executables come and go."""
 
-    __slots__ = ("_by_id", "_count", "_tables")
+    __slots__ = ("_count", "_names", "_tables")
 
     def __init__(self) -> None:
         self._tables: dict[Names, Names] = {}
-        self._by_id: dict[int, tuple[Names, Names]] = {}  # a tuple's hash is computed anew each time; it is kept here
+        self._names: dict[str, str] = {}  # tables of nodes differ by a few names: the others are not kept twice
         self._count = 0
 
     def share(self, names: Names) -> Names:
-        """Return the one tuple that stands for equal ones."""
-        entry = self._by_id.get(id(names))
-        if entry is not None:
-            return entry[1]
+        """Return the one tuple that stands for equal ones; the one that is given is not kept."""
         shared = self._tables.get(names)
         if shared is None:
             self._count += len(names)
             if len(self._tables) > _MOST_TABLES or self._count > _MOST_NAMES:
-                self._tables, self._by_id, self._count = {}, {}, len(names)
-            shared = self._tables[names] = names
-        if len(self._by_id) > _MOST_TABLES:
-            self._by_id = {}
-        self._by_id[id(names)] = names, shared
+                self._tables, self._names, self._count = {}, {}, len(names)
+            shared = tuple([self._names.setdefault(name, name) for name in names])
+            self._tables[shared] = shared
         return shared
 
 

@@ -104,10 +104,7 @@ class SummarySender:
             return
         self._due = now + self._seconds
         self._send(self._collector.sums.hand_over())
-        try:
-            self._collector.sums.store()
-        except OSError as error:
-            log.warning("sums of jobs cannot be stored", extra={"why": str(error)})
+        self._collector.sums.store()
 
     def are_stored(self, jobs: Collection[int]) -> list[int]:
         """Return those of these jobs that are over whose summary the server has stored; send those it lacks."""

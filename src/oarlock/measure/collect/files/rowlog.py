@@ -232,9 +232,14 @@ TakeRow = Callable[[int, str, Names, memoryview], None]
 """Takes the instant of a row in milliseconds, its node, its names and its packed values."""
 
 
-def replay_log(path: Path, take_row: TakeRow, take_note: Callable[[LogNote], None], *, since: int = 0) -> int:
-    """Hand over the rows of a log in their order, from one byte on, and all notes; return how much of it is whole."""
-    reader = _LogReplay(take_row, take_note, since)
+def replay_log(
+    path: Path, take_row: TakeRow, take_note: Callable[[LogNote], None], share: Choose, *, since: int = 0
+) -> int:
+    """Hand over the rows of a log in their order, from one byte on, and all notes; return how much of it is whole.
+
+    `share` returns the tuple of names that stands for equal ones: whoever is called knows tables by it.
+    """
+    reader = _LogReplay(take_row, take_note, share, since)
     _feed_file(path, reader)
     return reader.content.length
 
@@ -242,8 +247,8 @@ def replay_log(path: Path, take_row: TakeRow, take_note: Callable[[LogNote], Non
 class _LogReplay(_LogReader):
     """One pass over the bytes of a log that hands over rows as they come."""
 
-    def __init__(self, take_row: TakeRow, take_note: Callable[[LogNote], None], since: int) -> None:
-        super().__init__()
+    def __init__(self, take_row: TakeRow, take_note: Callable[[LogNote], None], share: Choose, since: int) -> None:
+        super().__init__(share)
         self._hand_over, self._hand_over_note, self._since = take_row, take_note, since
 
     def _take_row(self, table: int, node: int, at: int, count: int, body: memoryview) -> bool:

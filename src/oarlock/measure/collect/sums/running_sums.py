@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from oarlock.measure.collect.files.hdf5 import Gap
 from oarlock.measure.collect.files.places import SamplePlaces
 from oarlock.measure.collect.files.rowlog import LogNote, Names, replay_log
+from oarlock.measure.collect.series_names import SharedNames
 from oarlock.measure.collect.sums.accumulate import NodeAccumulator
 from oarlock.measure.collect.sums.row_values import NodeValues, RowValues, sum_at
 from oarlock.measure.collect.sums.thinned_copy import CopiedCurves, JobCopy, ThinnedCopies
@@ -29,6 +30,7 @@ _FORM = 2  # of what is stored; another one is not read
 _LENGTH = 4  # bytes before each record of it
 _MOST_NAMES = 10_000
 _COUNTING_SECONDS = 30.0
+_MUCH = 1 << 26  # bytes of logs: whoever reads so many again stores at once what they say
 _SUMS = (
     "core_busy_seconds",
     "memory_asked_byte_seconds",
@@ -55,10 +57,14 @@ class _StoredJob(Struct, array_like=True):
 
 
 class RunningSums:
-    """What samples said so far of every job that has a log. `longest` seconds without a sample are a hole."""
+    """What samples said so far of every job that has a log. `longest` seconds without a sample are a hole.
 
-    def __init__(self, places: SamplePlaces, longest: float) -> None:
+    `shared` are the tables of names of whoever feeds it: those of logs that are read again become the same.
+    """
+
+    def __init__(self, places: SamplePlaces, longest: float, shared: SharedNames | None = None) -> None:
         self._places, self._longest = places, longest
+        self._shared = SharedNames() if shared is None else shared
         self._jobs: dict[int, _JobSums] = {}
         self._changed: set[int] = set()
         self._rows: dict[int, tuple[Names, RowValues]] = {}
@@ -163,7 +169,13 @@ class RunningSums:
     # What survives this process.
 
     def store(self) -> None:
-        """Write all of it to a file, so that the next process need not read whole logs. Raises `OSError`."""
+        """Write all of it to a file, so that the next process need not read whole logs; if the disk takes it."""
+        try:
+            self._store()
+        except OSError as error:
+            log.warning("sums of jobs cannot be stored", extra={"why": str(error)})
+
+    def _store(self) -> None:
         path = self._path
         temporary = path.with_suffix(".new")
         encoder = msgspec.msgpack.Encoder()
@@ -178,10 +190,12 @@ class RunningSums:
     def restore(self, jobs: Iterable[int]) -> dict[int, int]:
         """Read what was stored and the rest from the logs of these jobs; return how long each log is without torn end.
 
-        All that was read counts as changed, since nobody knows what of it was handed over.
+        All that was read counts as changed, since nobody knows what of it was handed over. After much of it the sums
+        are stored at once: a process that lives shortly must not leave ever more to the next one.
         """
         stored = {record.job: record for record in self._read_stored()}
         lengths: dict[int, int] = {}
+        read = 0
         for job in jobs:
             path = self._places.log(job)
             try:
@@ -193,12 +207,15 @@ class RunningSums:
                     self._jobs[job] = record.sums
                     self._copies.count(record.sums.copy)
                 lengths[job] = self._replay(job, path, since)
+                read += lengths[job] - since
             except OSError as error:
                 log.warning("a log cannot be read", extra={"file": str(path), "why": str(error)})
                 self.forget(job)
                 continue
             if self._jobs.get(job, _NOTHING).nodes:
                 self._changed.add(job)
+        if read > _MUCH:
+            self.store()
         return lengths
 
     def _replay(self, job: int, path: Path, since: int) -> int:
@@ -209,9 +226,10 @@ class RunningSums:
             if about.keys() >= {"since", "until"}:
                 self.note_gap(job, Gap(note.node, about["since"], about["until"], str(about.get("why", ""))))
 
-        return replay_log(
-            path, lambda at, node, names, packed: self.take(job, node, at / 1000, names, packed), take_note, since=since
-        )
+        def take_row(at: int, node: str, names: Names, packed: memoryview) -> None:
+            self.take(job, node, at / 1000, names, packed)
+
+        return replay_log(path, take_row, take_note, self._shared.share, since=since)
 
     @property
     def _path(self) -> Path:
