@@ -126,8 +126,8 @@ def test_help_explains_every_option():
         "  -z WORD                     only short\n"
         "      --server=ADDRESS        the server: the path of its socket, or http://NAME:PORT\n"
         "                              ($OARLOCK_SERVER)\n"
-        "  -h, --help                  explain the options and end\n"
-        "  -V, --version               tell the version and end\n"
+        "  -h, --help                  show this help and exit\n"
+        "  -V, --version               show the version and exit\n"
     )
 
 

@@ -1,5 +1,6 @@
 """Output that cannot be written, and commands whose caller closed a standard file."""
 
+import io
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from oarlock.cli.commands import module_name
+from oarlock.cli.output import show_text
 from tests import canned
 from tests.cli.conftest import ROOT
 
@@ -41,6 +43,13 @@ def test_output_that_has_no_room_is_a_sentence_and_an_exit_code(shell, server, w
 def test_oarlock_itself_tells_of_output_that_has_no_room(shell):
     code, out, err = shell("oarlock", '"$0" -c "$1" completion bash > /dev/full')
     assert (code, out, FULL in err, "Traceback" in err) == (1, "", True, False)
+
+
+def test_letters_that_a_terminal_cannot_show_are_written_as_escapes():
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
+    show_text("30 % \N{FULL BLOCK}", file=terminal)
+    terminal.flush()
+    assert terminal.buffer.getvalue() == b"30 % \\u2588\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -141,8 +141,8 @@ class CommandOptions:
         self.asks_server = server
         if server:
             self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
-        self.flag(self._help_names, "explain the options and end")
-        self.flag(self._version_names, "tell the version and end")
+        self.flag(self._help_names, "show this help and exit")
+        self.flag(self._version_names, "show the version and exit")
         return self
 
     def parse(self, words: list[str]) -> ParsedOptions:

@@ -121,7 +121,10 @@ def _write(stream: TextIO, text: str) -> None:
 
 def show_text(text: str, file: TextIO | None = None) -> None:
     """Print lines at once, for commands that have no `Output`. What a terminal would obey is shown, not sent."""
-    print("\n".join(line if line.isprintable() else _shown(line) for line in text.split("\n")), file=file)
+    stream = file or sys.stdout
+    printable = "\n".join(line if line.isprintable() else _shown(line) for line in text.split("\n"))
+    encoding = stream.encoding or "utf-8"
+    print(printable.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def unless_nobody_reads(run: Callable[[], int]) -> int:

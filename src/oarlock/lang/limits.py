@@ -29,11 +29,12 @@ def short(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def closest(name: str, names: Iterable[str]) -> str:
-    """Return a hint: the name that looks most like this one, or the names there are."""
+def closest(name: str, names: Iterable[str], *, others: Iterable[str] = ()) -> str:
+    """Return a hint: the name that looks most like this one, or the names there are. `others` are only guessed at."""
     folded = {other.lower(): other for other in names}
-    if alike := get_close_matches(name.lower(), folded, n=1):
-        return f"Did you mean `{folded[alike[0]]}`?"
+    meant = folded | {other: other for other in others}
+    if alike := get_close_matches(name.lower(), meant, n=1):
+        return f"Did you mean `{meant[alike[0]]}`?"
     names = sorted(folded.values())
     more = len(names) - _LISTED_NAMES
     return f"Known are {', '.join(names[:_LISTED_NAMES])}{f' and {more} more' if more > 0 else ''}."

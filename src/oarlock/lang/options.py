@@ -60,11 +60,12 @@ def type_(text: str) -> str:
 
 
 def notify(text: str) -> str:
-    """Check a way to be told: `mail:…` or `exec:/…`, perhaps behind `[TAG,…]`."""
+    """Check a kind of notification: `mail:…` or `exec:/…`, perhaps behind `[TAG,…]`."""
     match = _NOTIFY.fullmatch(text)
     if match is None or _UNPRINTABLE.search(text) or len(text) > TYPED_BYTES:
         raise BadNotify(
-            f"`{short(text)}` is not a way to be told.", hint="Write mail:you@example.org or exec:/path/program args."
+            f"`{short(text)}` is not a kind of notification.",
+            hint="Write mail:you@example.org or exec:/path/program args.",
         )
     if match["program"]:
         words(match["program"])

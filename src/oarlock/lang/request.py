@@ -211,7 +211,9 @@ class _Reader:
 
 
 def _checked(group: ResourceGroup, types: conditions.Types) -> ResourceGroup:
-    levels = tuple(replace(level, name=conditions.known_column(level.name, types)) for level in group.levels)
+    levels = tuple(
+        replace(level, name=conditions.known_column(level.name, types, others=("walltime",))) for level in group.levels
+    )
     return ResourceGroup(levels, _checked_condition(group.where, types))
 
 

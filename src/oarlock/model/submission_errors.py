@@ -48,7 +48,7 @@ class BadType(OarlockError):
 
 
 class BadNotify(OarlockError):
-    """A way to be told that is neither a mail nor a program."""
+    """A kind of notification that is neither a mail nor a program."""
 
 
 class BadCheckpoint(OarlockError):

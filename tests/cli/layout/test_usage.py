@@ -49,6 +49,11 @@ def test_what_is_not_known_is_a_dash_and_never_a_zero():
     ]
 
 
+def test_a_job_of_less_than_a_second_has_cpu_time_and_no_cores():
+    told = lines(final=True, at=5.0, nodes=("n1",), seconds=0.002, cpu_seconds=0.0039, cpu_seconds_offered=0.0039)
+    assert told[1] == "    CPU                  0.004 s of CPU time"
+
+
 def test_memory_without_a_limit_and_jobs_without_a_sample_say_so():
     assert lines(at=5.0, nodes=("n1",), memory_own_bytes=2048)[2] == "    Own memory           2.0 KiB, not limited"
     assert lines() == ["Job 42: not measured yet"]

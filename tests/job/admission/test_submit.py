@@ -158,6 +158,18 @@ def test_more_than_there_is_is_refused_with_what_there_is(submitter: Submitter, 
     assert rows(submitter.tx, "SELECT count(*) FROM jobs") == [(0,)]
 
 
+def test_resources_that_share_the_value_of_a_property_are_named(submitter: Submitter):
+    with pytest.raises(submission_errors.NotEnoughResources) as refusal:
+        submitter.submit(resources=["mem=3"])
+    assert str(refusal.value).endswith(" on 4 nodes. Together they have 2 values of `mem`.")
+
+
+def test_a_misspelt_walltime_is_guessed_at(submitter: Submitter):
+    with pytest.raises(submission_errors.UnknownProperty) as refusal:
+        submitter.submit(resources=["core=1,walltme=2"])
+    assert (str(refusal.value), refusal.value.hint) == ("There is no property `walltme`.", "Did you mean `walltime`?")
+
+
 def test_what_is_busy_or_asleep_counts_and_what_is_dead_does_not(submitter: Submitter):
     ids = [one.id for one in resources.listed(submitter.tx)]
     submitter.submit(resources=["nodes=4"])

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import migrations
 from oarlock.store.engine import backup
-from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.opening import open_database, open_for_check
 from oarlock.store.engine.tx import Tx
 from oarlock.store.migrations import REVISIONS
 from tests.databases import Postgres
@@ -28,6 +28,12 @@ def test_what_was_written_is_there_when_opened_again(place: str):
     with open_database(place) as database:
         database.write(lambda tx: tx.execute(text("INSERT INTO queues (queue_name, priority) VALUES ('night', 1)")))
     assert _queues(place) == ["besteffort", "night", "default", "admin"]
+
+
+def test_a_database_that_is_not_there_is_not_called_damaged(tmp_path: Path):
+    refused = pytest.raises(DatabaseRefused, match="cannot be checked: there is no such file")
+    with refused, open_for_check(tmp_path / "oarlock.db") as tx:
+        tx.execute(text("SELECT 1"))
 
 
 def test_a_first_start_makes_a_database_that_only_its_owner_can_read(tmp_path: Path):

@@ -20,7 +20,7 @@ LAST_EVENTS = 20
 
 OPTIONS = CommandOptions(
     "oarnodes",
-    "Tell of resources: their states, their properties and the jobs on them.",
+    "Show resources: their states, their properties and the jobs on them.",
     usage=(
         "[-a|-s|-l|--summary] [-r RESOURCE]... [--sql CONDITION] [-D|-X|-Y|-J] [NODE]...",
         "-e [DATE] [--] [NODE]...",

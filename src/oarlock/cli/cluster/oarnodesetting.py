@@ -50,7 +50,7 @@ OPTIONS.text(
 )
 OPTIONS.text("-d --drain=on|off", "on: no new job; off: jobs again")
 OPTIONS.text("-p --property=NAME=VALUE", "set a property", many=True)
-OPTIONS.text("--last-property-value=NAME", "tell the highest value of a property, and end")
+OPTIONS.text("--last-property-value=NAME", "show the highest value of a property and exit")
 OPTIONS.end()
 OPTIONS.example("oarnodesetting -a -h node5 -p cpu=9 -p core=33", "add a core of node5")
 OPTIONS.example(

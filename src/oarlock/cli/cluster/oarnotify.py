@@ -31,10 +31,10 @@ OPTIONS = CommandOptions(
     "and Finaud check the nodes, ChState applies the states that were asked for.",
 )
 OPTIONS.flag("-l --list-queues", "list the queues")
-OPTIONS.text("-e --enable-queue=QUEUE", "let jobs of this queue start", many=True)
-OPTIONS.text("-d --disable-queue=QUEUE", "let no further job of this queue start", many=True)
-OPTIONS.flag("-E --Enable-all-queues", "let jobs of all queues start")
-OPTIONS.flag("-D --Disable-all-queues", "let no further job start")
+OPTIONS.text("-e --enable-queue=QUEUE", "enable this queue: its jobs may start", many=True)
+OPTIONS.text("-d --disable-queue=QUEUE", "disable this queue: no further job of it starts", many=True)
+OPTIONS.flag("-E --Enable-all-queues", "enable all queues")
+OPTIONS.flag("-D --Disable-all-queues", "disable all queues: no further job starts")
 OPTIONS.text(
     "--add-queue=NAME[,PRIORITY[,POLICY]]",
     "add a queue: night,3,oar_sched_gantt_with_timesharing; higher goes first; otherwise 0 and the usual policy",

@@ -13,11 +13,11 @@ from oarlock.cli.output import show_text
 OPTIONS = CommandOptions(
     "oarcp",
     "Copy files to and from nodes of a job, as scp does.",
-    usage=("[OPTION]... SOURCE... TARGET",),
+    usage=("[SCP-OPTION]... SOURCE... TARGET",),
     about="The job is $OAR_JOB_ID; options are those of scp, which reaches the nodes by oarsh.",
 )
-OPTIONS.flag("-h --help", "explain the options and end")
-OPTIONS.flag("-V --version", "tell the version and end")
+OPTIONS.flag("-h --help", "show this help and exit")
+OPTIONS.flag("-V --version", "show the version and exit")
 OPTIONS.example("oarcp input.dat node3:/tmp/", "copy a file to a node of the job")
 
 

@@ -31,7 +31,7 @@ OPTIONS.flag(
 )
 OPTIONS.end()
 OPTIONS.example("oardel 14 42", "end two jobs")
-OPTIONS.example("oardel -c 42", "let job 42 write a checkpoint")
+OPTIONS.example("oardel -c 42", "have job 42 write a checkpoint")
 
 
 _ADMINS_ONLY = frozenset({"besteffort", "exterminate"})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 OPTIONS = CommandOptions(
     "oarresume",
-    "Let jobs start that were held, and go on that were suspended (administrators).",
+    "Release jobs that were held, and resume jobs that were suspended (administrators).",
     usage=("JOB...", "--array ARRAY...", '--sql "CONDITION"'),
 )
 add_selection(OPTIONS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OPTIONS = CommandOptions(
     "oarstat",
-    "Tell of jobs: those that are not over, or those that are named.",
+    "Show jobs: those that are not over, or those that are named.",
     usage=(
         "[-f|-s|-c] [-j [JOB]]... [-u [USER]] [--array [ARRAY]] [--sql CONDITION] [-D|-X|-Y|-J]",
         "-e|-p|--usage [-j [JOB]]... [-u [USER]] [--array [ARRAY]]",

@@ -64,8 +64,8 @@ OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its wallti
 OPTIONS.text("--signal=SIGNAL", "the signal for that, a number or a name such as USR1, instead of 12 (USR2)")
 OPTIONS.text(
     "--notify=HOW",
-    "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses, [REPORT] brings what "
-    "it used",
+    "notify about the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses, [REPORT] brings "
+    "what it used",
 )
 OPTIONS.number("--resubmit=JOB", "submit a job that is over once more, as it was; nothing else is given beside it")
 OPTIONS.flag("-k --use-job-key", "give the job an ssh key of its own; who has it enters the job with oarsh")
@@ -76,8 +76,8 @@ OPTIONS.text(
 )
 OPTIONS.text("--ssh-private-key=KEY", "the same as --import-job-key-inline (also --ssh_private_key)")
 OPTIONS.text("--ssh-public-key=KEY", "the public half of that key; it may be left out")
-OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
-OPTIONS.flag("--advise", "say what your last jobs of the same name or command used, and submit nothing")
+OPTIONS.flag("--dry-run", "show when and where the job would start, and submit nothing")
+OPTIONS.flag("--advise", "show what your last jobs of the same name or command used, and submit nothing")
 OPTIONS.flag("-I --interactive", "wait for the job and open a shell on its first node; the job ends with the shell")
 OPTIONS.flag("--x11", "with -I or -C: let programs of the shell use the display of this terminal, as ssh -Y does")
 OPTIONS.number("-C --connect=JOB", "open a shell in a running job of yours; leaving it does not end the job")

@@ -26,7 +26,7 @@ OPTIONS = CommandOptions(
     ),
 )
 OPTIONS.flag("--force", "apply the change at once and whole (where the site allows it)")
-OPTIONS.flag("--delay-next-jobs", "let planned jobs, also those of others, start later (where the site allows it)")
+OPTIONS.flag("--delay-next-jobs", "allow planned jobs, also those of others, to start later (where the site allows it)")
 OPTIONS.json()
 OPTIONS.end()
 OPTIONS.example("oarwalltime 42", "show the walltime of job 42")

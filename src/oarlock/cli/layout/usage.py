@@ -84,6 +84,8 @@ def _cores(used: Any) -> str:
     spent, offered, seconds = used["cpu_seconds"], used["cpu_seconds_offered"], used["seconds"]
     if spent is None:
         return _UNKNOWN
+    if seconds and seconds < 1:  # the CPU time of starting and ending it is more than that of its cores
+        return f"{spent:.3f} s of CPU time"
     if not offered or not seconds:
         return f"{duration(round(spent))} of CPU time"
     cpus = offered / seconds  # on average, where attempts had different numbers of them

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oarlock.cli.sessions.x11 import DisplayForwarding
     from oarlock.client import Client
 
+_SLIP_SECONDS = 10
 _NOT_BEGUN = "InteractiveEnded"
 _ENDS = {"walltime": "its walltime is over", "killed": "it was deleted", "lost": "its node lost it"}
 
@@ -40,11 +41,15 @@ class ShellReport:
             self._out.line(f"Connect to OAR job {self._job_id} via the node {self.node}")
         elif event.get("says"):
             self._out.note(event["says"])
-        elif event.get("start") and event["start"] != self._start:
+        elif event.get("start") and self._is_another(event["start"]):
             self._start = event["start"]
             now = date(int(time.time()))
             self._out.line(f"[{now}] Start prediction: {date(event['start'])} ({event.get('message', '')})")
         self._out.flush()
+
+    def _is_another(self, start: int) -> bool:
+        """Whether a start is news: one that slips, as behind a job that ends late, slips by a second each second."""
+        return self._start is None or start < self._start or start > self._start + _SLIP_SECONDS
 
 
 def enter_new_job(client: Client, job_id: int, out: CommandOutput, display: DisplayForwarding | None = None) -> None:

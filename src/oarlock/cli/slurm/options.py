@@ -38,7 +38,7 @@ def add_request_options(options: CommandOptions) -> None:
     options.text("-d --dependency=KIND:JOB", "start after other jobs: afterok, afterany or afternotok")
     options.text("-b --begin=WHEN", "do not start before: now+2hours, 2027-03-01T08:00")
     options.text("--signal=SIGNAL@SECONDS", "signal the job so long before its time ends")
-    options.text("--mail-type=KINDS", "tell by mail of BEGIN, END, FAIL or ALL")
+    options.text("--mail-type=KINDS", "send mail at BEGIN, END, FAIL or ALL")
     options.text("--mail-user=ADDRESS", "to whom")
     options.text("--export=VARIABLES", "ALL, NONE, or names and NAME=VALUE with commas between")
     options.flag("-Q --quiet", "print nothing but errors")

@@ -23,7 +23,7 @@ OPTIONS = CommandOptions(
     stops_at_word=True,
 )
 add_request_options(OPTIONS)
-OPTIONS.flag("--x11", "let programs of the shell use the display of this terminal, as ssh -Y does")
+OPTIONS.flag("--x11", "allow programs of the shell to use the display of this terminal, as ssh -Y does")
 OPTIONS.end()
 
 

@@ -1,5 +1,6 @@
 """Feasibility: the resources that are not Dead, and whether a request could ever be met by them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -14,7 +15,7 @@ from oarlock.model.submission import Alternative, ResourceRequest
 from oarlock.model.submission_errors import NotEnoughResources
 from oarlock.plan.explain import user_condition
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.sets.layout import make_layout
+from oarlock.plan.sets.layout import NODE, make_layout
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import properties, resources
 
@@ -63,9 +64,20 @@ class ClusterResources:
         return NotEnoughResources(
             f"{which} asks for more than there is, even when all is free: "
             f"{matching.bit_count()} of the {everything} resources fulfil its conditions, on {nodes} "
-            f"node{'' if nodes == 1 else 's'}.",
+            f"node{'' if nodes == 1 else 's'}.{self._few_values(shape, allowed)}",
             hint="Ask for less, or drop a condition; `oarnodes` shows what there is.",
         )
+
+    def _few_values(self, shape: Shape, allowed: Sequence[int]) -> str:
+        """Name a property that is counted and has fewer values than resources: two hosts may both have a core 1."""
+        layout = self.fitter.layout
+        for group, bits in zip(shape.groups, allowed, strict=True):
+            for level in group.levels:
+                values = sum(1 for of_value in layout.by_value(level.name).values() if of_value & bits)
+                if level.name != NODE and isinstance(level.count, int) and values < min(level.count, bits.bit_count()):
+                    several = f"{values} values of `{level.name}`" if values > 1 else f"one and the same `{level.name}`"
+                    return f" Together they have {several}."
+        return ""
 
 
 def _with(where: Condition | None) -> str:

@@ -46,15 +46,18 @@ def columns(condition: Condition) -> frozenset[str]:
             return frozenset({condition.column.name})
 
 
-def known_column(name: str, types: Types, *, hint: str = "") -> str:
-    """Find a column by its name or an alias, in capitals or not; the answer is spelt as the column is."""
+def known_column(name: str, types: Types, *, hint: str = "", others: Iterable[str] = ()) -> str:
+    """Find a column by its name or an alias, in capitals or not; the answer is spelt as the column is.
+
+    `others` are words that are no columns and may have been meant.
+    """
     if name in types:
         return name
     wanted = PROPERTY_ALIASES.get(name.lower(), name.lower())
     for by_name in types:
         if by_name.lower() == wanted:
             return by_name
-    raise UnknownProperty(f"There is no property `{short(name)}`.", hint=hint or closest(name, types))
+    raise UnknownProperty(f"There is no property `{short(name)}`.", hint=hint or closest(name, types, others=others))
 
 
 def check(condition: Condition, types: Types) -> Condition:

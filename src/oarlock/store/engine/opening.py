@@ -62,6 +62,12 @@ def open_for_check(address: Path | URL) -> Iterator[Tx]:
         with engine.connect() as tx, tx.begin():
             yield tx
     except DBAPIError as error:
+        if isinstance(address, Path) and not os.access(address, os.R_OK):
+            reason = "there is no such file" if not address.exists() else "it is not readable for this account"
+            raise DatabaseRefused(
+                f"The database {address} cannot be checked: {reason}.",
+                hint="Run this as the account that serves, with its --state or --config.",
+            ) from error
         raise DatabaseRefused(
             f"The database cannot be checked: {' '.join(str(error.orig).split())}.",
             hint="If its file is damaged, put the last backup in its place (`oarlock restore`).",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from oarlock.server.login_relay import ServerAddress
 
 _ABOUT = (
-    "Let users of this login host use the commands without tokens: the kernel says who connects to the relay's socket, "
-    "and the relay asks the server in that user's name, with the key of this host. It runs as an account of its own, "
-    "needs no privilege, and runs until it is stopped."
+    "Allow users of this login host to use the commands without tokens: the kernel says who connects to the relay's "
+    "socket, and the relay asks the server in that user's name, with the key of this host. It runs as an account of "
+    "its own, needs no privilege, and runs until it is stopped."
 )
 SOCKET = Path("/run/oarlock-relay/server.sock")
 KEY = Path("/etc/oarlock/relay.key")

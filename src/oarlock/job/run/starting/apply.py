@@ -167,7 +167,7 @@ def _answer(unit: UnitOfWork, decision: Decision) -> None:
             reservation=Reservation.SCHEDULED,
             start=start,
         )
-        unit.move(number, JobState.WAITING, "its owner was told")
+        unit.move(number, JobState.WAITING, "its owner was notified")
     for refusal in decision.refuse:
         if _waits(unit, refusal.job_id) or (refusal.missed and _is_held(unit, refusal.job_id)):
             _refuse(unit, refusal)
