@@ -34,9 +34,16 @@ class Conflict(OarlockError):
 
 
 class Unavailable(OarlockError):
-    """Something that cannot be done now, through no fault of the caller, as a base of refusals."""
+    """Something that cannot be done now, through no fault of the caller, as a base of refusals.
+
+    `for_administrators` is the sentence with what others need not know: addresses, and what a program said.
+    """
 
     http_status = 503
+
+    def __init__(self, sentence: str, *, hint: str = "", for_administrators: str = "") -> None:
+        super().__init__(sentence, hint=hint)
+        self.for_administrators = for_administrators or sentence
 
 
 class SyntaxRefused(OarlockError):

@@ -78,16 +78,26 @@ class SchedulerFigures(Struct, frozen=True, tag=True):
     since: float
 
 
+class UserShare(Struct, frozen=True):
+    """The LevelFS of a user, in one of its accounts; `account` is empty where the exporter tells none."""
+
+    user: str
+    account: str
+    level: float
+
+
 class SchedulerFiguresView(Struct, frozen=True):
     """What a cluster has of cores and GPUs (`alloc`, `idle`, `other`, `total`), nodes by state, and LevelFS by account.
 
-    A LevelFS above 1 is of an account that got less than its share. `allocated` and `total` are cores over `times`.
+    A LevelFS above 1 is of an account, or of a user within it (`user_shares`), that got less than its share.
+    `allocated` and `total` are cores over `times`.
     """
 
     cores: dict[str, float] = {}
     gpus: dict[str, float] = {}
     nodes: dict[str, int] = {}
     shares: dict[str, float] = {}
+    user_shares: list[UserShare] = []
     times: list[float] = []
     allocated: list[float | None] = []
     total: list[float | None] = []

@@ -21,12 +21,14 @@ _REFUSALS = frozenset({http.client.BAD_REQUEST, http.client.UNPROCESSABLE_ENTITY
 
 
 class EngineAway(Unavailable):
-    """The engine that has the curve does not answer."""
+    """The engine that has the curve does not answer. Its address is for administrators only."""
 
     def __init__(self, url: str, why: str) -> None:
+        host = urlsplit(url).hostname
         super().__init__(
-            f"Prometheus at {url} has no answer: {why}.",
+            f"Prometheus has no answer: {'it cannot be reached' if host and host in why else why}.",
             hint="What was asked for is not kept here, and is read from there. Ask again in a moment.",
+            for_administrators=f"Prometheus at {url} has no answer: {why}.",
         )
 
 

@@ -1,12 +1,13 @@
-"""What a slurm-exporter tells an engine of the whole cluster: cores, GPUs, nodes by state, and shares of accounts."""
+"""What a slurm-exporter tells an engine of the whole cluster: cores, GPUs, nodes by state, shares."""
 
 from collections.abc import Iterable, Mapping
 
-from oarlock.measure.collect.questions import SchedulerFigures, SchedulerFiguresView
+from oarlock.measure.collect.questions import SchedulerFigures, SchedulerFiguresView, UserShare
 from oarlock.measure.remote.engine import EngineRow, PrometheusTarget, ask_instant, ask_range, quoted
 
 _AMOUNTS = ("alloc", "idle", "other", "total")
 _SHARE = "slurm_account_levelfs"
+_USER_SHARES = ("slurm_user_levelfs", "oarlock_user_levelfs")
 _NODES = "slurm_node_state_info"
 _STEP = 300.0
 _METRIC = "__name__"
@@ -18,9 +19,9 @@ def read_figures(target: PrometheusTarget, question: SchedulerFigures) -> Schedu
     chosen = f"cluster=~{quoted(f'{target.cluster}|')}" if target.cluster else ""
     # A node is in a state while its series is there: some exporters keep the others at 0.
     states = f'label_replace(count by (state) ({_NODES}{{{chosen}}} > 0), "{_STATE}", "$1", "state", "(.*)")'
-    amounts = f"slurm_(cpus|gpus)_({'|'.join(_AMOUNTS)})|{_SHARE}"
+    amounts = f"slurm_(cpus|gpus)_({'|'.join(_AMOUNTS)})|{'|'.join((_SHARE, *_USER_SHARES))}"
     # Not by name alone: where two controllers are scraped, each tells the whole cluster.
-    now = f"max by ({_METRIC}, account) ({{{_METRIC}=~{quoted(amounts)},{chosen}}}) or {states}"
+    now = f"max by ({_METRIC}, account, user) ({{{_METRIC}=~{quoted(amounts)},{chosen}}}) or {states}"
     rows = ask_instant(target, now, at=question.now)
     if not rows:
         return None
@@ -31,7 +32,12 @@ def read_figures(target: PrometheusTarget, question: SchedulerFigures) -> Schedu
         cores=_amounts(rows, "cpus"),
         gpus=_amounts(rows, "gpus"),
         nodes={labels[_STATE]: int(value) for labels, value in rows if labels.get(_STATE)},
-        shares={labels["account"]: value for labels, value in rows if labels.get(_METRIC) == _SHARE},
+        shares={labels.get("account", ""): value for labels, value in rows if labels.get(_METRIC) == _SHARE},
+        user_shares=[
+            UserShare(labels["user"], labels.get("account", ""), value)
+            for labels, value in rows
+            if labels.get(_METRIC) in _USER_SHARES and labels.get("user")
+        ],
         times=[at / 1000 for at in times],
         allocated=_values(curves, "slurm_cpus_alloc", times),
         total=_values(curves, "slurm_cpus_total", times),

@@ -4,6 +4,7 @@ So does a failure: an engine that is away costs one page two seconds, not every 
 """
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from oarlock.measure.collect.questions import JobCurves, NodeCurves
 from oarlock.measure.collect.series import SeriesRange, SeriesView
-from oarlock.measure.remote.engine import ANSWER_SECONDS, EngineAway, PrometheusTarget
+from oarlock.measure.remote.engine import ANSWER_SECONDS, EngineAway, PrometheusTarget, QueryRefused
 from oarlock.measure.remote.range_query import RemoteSubject, read_curves
 from oarlock.model.errors import OarlockError, Unavailable
+
+log = logging.getLogger(__name__)
 
 CACHE_SECONDS = 60.0
 
@@ -34,8 +37,9 @@ class _Remembered(NamedTuple):
 class AnswerCache:
     """Asks a source in threads: for at most two seconds, and what it answered, or its failure, holds for a minute.
 
-    Whoever asks the same meanwhile waits for the one answer. `late` makes the refusal of a source that is too slow. For
-    one event loop.
+    Whoever asks the same meanwhile waits for the one answer. After a failure other questions are refused at once for a
+    minute; one of them at a time is asked nevertheless, and its answer ends that. `late` makes the refusal of a source
+    that is too slow. For one event loop.
     """
 
     def __init__(self, late: Callable[[], OarlockError]) -> None:
@@ -43,17 +47,19 @@ class AnswerCache:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oarlock-engine")
         self._remembered: OrderedDict[Hashable, _Remembered] = OrderedDict()
         self._asking: dict[Hashable, asyncio.Task[_Remembered]] = {}
+        self._away: OarlockError | None = None
+        self._away_until = 0.0
 
     async def ask(self, key: Hashable, work: Callable[[], Answer]) -> Answer:
         """Return the answer to a question; raise the refusal if there is none."""
+        now = time.monotonic()
         remembered = self._remembered.get(key)
-        if remembered is None or remembered.until < time.monotonic():
-            task = self._asking.get(key)
-            if task is None:
-                task = self._asking[key] = asyncio.create_task(self._ask(work))
-                task.add_done_callback(lambda _: self._asking.pop(key, None))
+        if remembered is None or remembered.until < now:
+            is_away = self._away_until >= now
+            task = None if is_away and self._asking else self._begin(key, work)
+            if is_away or task is None:
+                raise self._away or self._late()
             remembered = await asyncio.shield(task)
-            self._remember(key, remembered)
         if remembered.away is not None:
             raise remembered.away
         answer: Answer = remembered.answer
@@ -65,7 +71,15 @@ class AnswerCache:
             task.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, work: Callable[[], object]) -> _Remembered:
+    def _begin(self, key: Hashable, work: Callable[[], object]) -> "asyncio.Task[_Remembered]":
+        """Return what asks a question, one for all who want to know now."""
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.create_task(self._ask(key, work))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return task
+
+    async def _ask(self, key: Hashable, work: Callable[[], object]) -> _Remembered:
         answer: object = None
         away: OarlockError | None = None
         try:
@@ -75,9 +89,16 @@ class AnswerCache:
             away = self._late()
         except Unavailable as error:
             away = error
-        return _Remembered(time.monotonic() + CACHE_SECONDS, answer, away)
+        remembered = _Remembered(time.monotonic() + CACHE_SECONDS, answer, away)
+        self._remember(key, remembered)
+        return remembered
 
     def _remember(self, key: Hashable, answer: _Remembered) -> None:
+        """Keep an answer, also when whoever asked has gone; one that fails for all stands for the other questions."""
+        away = None if isinstance(answer.away, QueryRefused) else answer.away
+        if self._away is None and isinstance(away, Unavailable):
+            log.warning("a source is left alone for a minute", extra={"why": away.for_administrators})
+        self._away, self._away_until = away, answer.until if away else 0.0
         self._remembered[key] = answer
         self._remembered.move_to_end(key)
         if len(self._remembered) > _MOST_REMEMBERED:

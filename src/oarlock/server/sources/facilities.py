@@ -122,8 +122,8 @@ class SiteFacilities:
         try:
             with self._space_logs[name].timed(int(self._now())):
                 return await self._space_caches[name].ask(name, partial(_named_space, self._databases[name], name))
-        except OarlockError as error:
-            return str(error)
+        except OarlockError:  # why is for administrators: it names hosts
+            return f"Robinhood's database of {name} does not answer."
 
 
 def _database(name: str, text: str, password: str) -> ForeignDatabase:

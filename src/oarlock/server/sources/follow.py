@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.cluster_copy import ClusterCopy
-from oarlock.model.errors import OarlockError
+from oarlock.model.errors import OarlockError, Unavailable
 from oarlock.model.source import QUESTION_SECONDS, ClusterSource, EndedJobs, SourceAway, SourceHealth
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import cluster_copy
@@ -69,9 +69,10 @@ class QuestionLog:
             yield
         except OarlockError as error:
             self.seconds = time.monotonic() - began
+            says = error.for_administrators if isinstance(error, Unavailable) else str(error)
             if not self.says:
-                log.warning("a source does not answer", extra={"source": self.name, "why": str(error)})
-            self.says = str(error)
+                log.warning("a source does not answer", extra={"source": self.name, "why": says})
+            self.says = says
             raise
         self.seconds = time.monotonic() - began
         if self.says:

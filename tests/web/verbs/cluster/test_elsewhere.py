@@ -110,7 +110,7 @@ def test_a_prometheus_that_is_away_is_named_in_a_sentence(sqlite_path):
     with served(sqlite_path, 1000, prometheus_url=f"http://127.0.0.1:{port}") as api:
         reply = api.client_of("nobody").get("/jobs/1/series")
     assert (reply.status, reply.body["error"]) == (
-        503, f"Prometheus at http://127.0.0.1:{port} has no answer: [Errno 111] Connection refused.")  # fmt: skip
+        503, "Prometheus has no answer: [Errno 111] Connection refused.")  # fmt: skip
 
 
 def test_a_prometheus_that_is_slow_is_left_after_two_seconds(sqlite_path):
@@ -120,7 +120,7 @@ def test_a_prometheus_that_is_slow_is_left_after_two_seconds(sqlite_path):
             begin = time.monotonic()
             reply = api.client_of("nobody").get("/jobs/1/series")
             seconds = time.monotonic() - begin
-    assert (reply.status, reply.body["error"]) == (503, f"Prometheus at {address} has no answer: none within 2 s.")
+    assert (reply.status, reply.body["error"]) == (503, "Prometheus has no answer: none within 2 s.")
     assert ANSWER_SECONDS <= seconds < ANSWER_SECONDS + 3
 
 

@@ -109,15 +109,18 @@ async def show_scheduler(context: RequestContext, _request: EmptyRequest) -> Sch
 @verb(
     "scheduler.exporter", "GET /scheduler/exporter",
     role=RequiredRole.USERS, request=EmptyRequest, response=SchedulerFiguresView,
-    summary="Show what slurm-exporter tells of a Slurm cluster: cores, GPUs, nodes by state, shares of accounts.",
+    summary="Show what slurm-exporter tells of a Slurm cluster: cores, GPUs, nodes by state, shares.",
 )  # fmt: skip
 async def show_exporter(context: RequestContext, _request: EmptyRequest) -> SchedulerFiguresView:
-    """Return what the exporter says; accounts only to who sees everybody's jobs."""
+    """Return what the exporter says; accounts and other users only to who sees everybody's jobs."""
     if not context.core.config.prometheus_url:
         raise no_figures()
     answer = await context.core.collector.ask(SchedulerFigures(context.now, context.now - _DAY))
     figures = msgspec.json.decode(answer, type=SchedulerFiguresView)
-    return figures if context.sight is None else msgspec.structs.replace(figures, shares={})
+    if context.sight is None:
+        return figures
+    own = [share for share in figures.user_shares if share.user == context.user.name]
+    return msgspec.structs.replace(figures, shares={}, user_shares=own)
 
 
 def _weights(context: RequestContext) -> dict[str, float]:
