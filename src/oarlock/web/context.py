@@ -51,6 +51,15 @@ class FileDownload:
 
 
 @dataclass(frozen=True, slots=True)
+class ContentDownload:
+    """The response of a verb that is a small file, made for whoever asks and never written down."""
+
+    content: bytes
+    media_type: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestContext:
     """What the handler of a verb receives besides the request. `behalf`: in whose name an administrator asks."""
 

@@ -21,7 +21,7 @@ from oarlock.store.queries.users import browser_sessions, user_records
 from oarlock.store.queries.users.user_records import AuditEntry, StoredToken
 from oarlock.web import decode, refusals
 from oarlock.web.concurrency import FairQueue
-from oarlock.web.context import DeferredResponse, FileDownload, RequestContext, entry
+from oarlock.web.context import ContentDownload, DeferredResponse, FileDownload, RequestContext, entry
 from oarlock.web.core import ServerInterface, Upgradable
 from oarlock.web.identity import (
     AccountDirectory,
@@ -246,6 +246,8 @@ class Dispatcher:
             value = await self._decode_and_ask(verb, request, parts)
             if isinstance(value, FileDownload):
                 return await _download(value)
+            if isinstance(value, ContentDownload):
+                return Response(value.content, headers=_download_headers(value))
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
             return _tagged(verb, request, content)
         except OarlockError as error:
@@ -409,12 +411,14 @@ async def _download(download: FileDownload) -> Response:
     length = await asyncio.to_thread(lambda: os.fstat(file.fileno()).st_size)
     if download.temporary:
         await asyncio.to_thread(path.unlink, missing_ok=True)
-    headers = {
+    return StreamingResponse(_pieces(file), headers={**_download_headers(download), "content-length": str(length)})
+
+
+def _download_headers(download: FileDownload | ContentDownload) -> dict[str, str]:
+    return {
         "content-type": download.media_type,
-        "content-length": str(length),
         "content-disposition": f'attachment; filename="{download.name}"',
     }
-    return StreamingResponse(_pieces(file), headers=headers)
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -1,6 +1,7 @@
 """Findings of stored jobs: one job, the jobs of some days, and who sees what."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 from oarlock.cli.jobs import oarstat
@@ -163,3 +164,14 @@ def test_the_command_of_a_job_is_searched_too(database: Database):
     with running(database) as api:
         view = api.client.get("/jobs/1/findings").body
     assert [finding["id"] for finding in view["findings"]] == ["script.sleep"]
+
+
+def test_a_pdf_leaves_no_file_behind(database: Database, monkeypatch, tmp_path):
+    """It is never written down: a reader who goes away before it is sent costs nothing."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    database.write(lambda tx: _ran(tx, add_nodes(tx, ["n1"])[:2], busy=0.6, name="run"))
+    with running(database) as api:
+        with api.connect() as gone:
+            gone.sendall(b"GET /api/v1/jobs/1/report.pdf HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert api.client.get("/jobs/1/report.pdf").body.startswith(b"%PDF-")
+    assert list(tmp_path.glob("**/*.pdf")) == []

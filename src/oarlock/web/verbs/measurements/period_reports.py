@@ -10,12 +10,11 @@ from oarlock.insight.period import PeriodReport, ReportScope, make_period_report
 from oarlock.insight.rules import rules_in_force
 from oarlock.model.errors import BadRequest
 from oarlock.web import decode
-from oarlock.web.context import FileDownload, RequestContext
+from oarlock.web.context import ContentDownload, RequestContext
 from oarlock.web.decode import Instant, VerbRequest, Word
 from oarlock.web.policy import Permission, RequiredRole
 from oarlock.web.registry import VERBS, verb
 from oarlock.web.verbs.measurements.findings import Language
-from oarlock.web.verbs.measurements.reports import write_temporary
 
 _PDF = "application/pdf"
 _WEEK = 7 * DAY
@@ -59,11 +58,10 @@ async def period_report(context: RequestContext, request: PeriodReportRequest) -
     role=RequiredRole.OWNERS, request=PeriodReportRequest, response=str, media_type=_PDF,
     summary="Download the report of a user or a project as PDF.",
 )  # fmt: skip
-async def period_report_pdf(context: RequestContext, request: PeriodReportRequest) -> FileDownload:
+async def period_report_pdf(context: RequestContext, request: PeriodReportRequest) -> ContentDownload:
     """Lay out the report; typst works outside the interpreter's lock, in a thread."""
     report = await _report(context, request)
-    path = await asyncio.to_thread(lambda: write_temporary(period_pdf(report)))
-    return FileDownload(path, _PDF, "report.pdf", temporary=True)
+    return ContentDownload(await asyncio.to_thread(period_pdf, report), _PDF, "report.pdf")
 
 
 async def _report(context: RequestContext, request: PeriodReportRequest) -> PeriodReport:

@@ -1,7 +1,6 @@
 """Verbs about reports: a job's, as data with its text, and as PDF."""
 
 import asyncio
-import tempfile
 
 from msgspec import Struct
 
@@ -14,7 +13,7 @@ from oarlock.model.errors import NotFound
 from oarlock.model.summary import parse_detail
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.usage import summaries
-from oarlock.web.context import FileDownload, RequestContext
+from oarlock.web.context import ContentDownload, RequestContext
 from oarlock.web.decode import Id, VerbRequest, Word
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
@@ -65,18 +64,10 @@ async def job_report(context: RequestContext, request: JobReportRequest) -> JobR
     role=RequiredRole.ADVISERS, request=JobReportRequest, response=str, media_type=_PDF,
     summary="Download the report of a job as PDF.",
 )  # fmt: skip
-async def job_report_pdf(context: RequestContext, request: JobReportRequest) -> FileDownload:
+async def job_report_pdf(context: RequestContext, request: JobReportRequest) -> ContentDownload:
     """Lay out the report; typst works outside the interpreter's lock, in a thread."""
     report = await context.read(lambda tx: _report(context, tx, request, "jobs.report_pdf"))
-    path = await asyncio.to_thread(lambda: write_temporary(job_pdf(report)))
-    return FileDownload(path, _PDF, f"job_{request.id}.pdf", temporary=True)
-
-
-def write_temporary(content: bytes) -> str:
-    """Write a PDF to a new file that is deleted once it was sent; return its path."""
-    with tempfile.NamedTemporaryFile(prefix="oarlock-report-", suffix=".pdf", delete=False) as file:
-        file.write(content)
-        return file.name
+    return ContentDownload(await asyncio.to_thread(job_pdf, report), _PDF, f"job_{request.id}.pdf")
 
 
 def _report(context: RequestContext, tx: Tx, request: JobReportRequest, name: str) -> JobReport:
