@@ -10,7 +10,7 @@ from tests.portal.browsing import Visitor, signed_in
 from tests.portal.chromium import NARROW, WIDE, BrowserThread, in_browser, window
 from tests.portal.pages import PAGES, STAFF_PAGES
 from tests.portal.site import OWNER, made_up_site
-from tests.web.nodeless_server import Running
+from tests.web.nodeless_server import Running, alone
 
 pytestmark = [
     pytest.mark.component("chromium"),
@@ -28,6 +28,13 @@ def browser() -> Iterator[BrowserThread]:
 @pytest.fixture(scope="module")
 def site(sqlite_of_module) -> Iterator[Running]:
     with made_up_site(sqlite_of_module) as running:
+        yield running
+
+
+@pytest.fixture
+def with_every_page(sqlite_path) -> Iterator[Running]:
+    everything = {"prometheus_url": "http://127.0.0.1:9", "prometheus_has": ("lustre", "libvirtd")}
+    with alone(sqlite_path, job_min_uid=1, admins=("www-data",), **everything) as running:
         yield running
 
 
@@ -128,6 +135,22 @@ def test_paper_gets_dark_ink_whole_charts_and_no_forms(browser, site, visitor, p
         page.emulate_media(media="print", color_scheme="dark")
         seen = page.evaluate(ON_PAPER)
         assert (seen["ink"] < 100, seen["left"], seen["wide"]) == (True, 0, 0)
+
+
+@pytest.mark.parametrize("language", ["en", "fr"])
+@in_browser
+def test_all_pages_of_an_administrator_are_in_sight_at_once(browser, with_every_page, language):
+    """A navigation that scrolls hides pages."""
+    admin = signed_in(with_every_page, "www-data")
+    with window(browser, with_every_page.port, admin.cookies) as opened:
+        assert opened.open(f"/me?lang={language}").evaluate(IN_THE_BAR) == [11, 0]
+
+
+# How many pages the bar has, and by how many pixels they are wider than it is.
+IN_THE_BAR = """() => {
+  const bar = document.querySelector('.nav');
+  return [bar.querySelectorAll('a').length, bar.scrollWidth - bar.clientWidth];
+}"""
 
 
 @in_browser

@@ -211,11 +211,11 @@ class NodelessServer:
             await self.gate.passed()
         smaller = "/network_address=1,walltime=1:0:0"
         priority = Priority(job_id, 0.5, (PriorityTerm("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
-        return WaitReason(job_id, Obstacle.BUSY, "needs 4 nodes; 1 is free now", NOW + 60, smaller, priority)
+        return WaitReason(job_id, Obstacle.BUSY, "needs 4 nodes; 1 is free now", self.clock.at + 60, smaller, priority)
 
     async def when(self, new: NewJob, *, user: str | None = None) -> StartEstimate:
         self.asked.append(("when", new.job.user))
-        return StartEstimate(NOW + 60, ("node1", "node2"), "in a minute", None)
+        return StartEstimate(self.clock.at + 60, ("node1", "node2"), "in a minute", None)
 
     async def answered(self, job_id: int, *, seconds: float = 10) -> ReservationOutcome:
         if self.gate is not None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT, _LEFT, _BOTTOM, _TOP = 1196, 170, 48, 22, 8
+WIDTH_IN_MAIN = 776
+"""In a card of the main column, beside the narrow one."""
+
 _NARROWEST, _WIDEST, _GAP = 2.0, 72.0, 0.25
 _GRID = 4
 
@@ -19,14 +22,14 @@ class DayColumn:
     title: str
 
 
-def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str) -> str:
+def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str, width: int = WIDTH) -> str:
     """Draw columns, the used part solid in the held one; every few of them has its name below."""
     top = round_top(max((column.held for column in columns), default=0.0))
-    step = (WIDTH - _LEFT) / max(len(columns), 1)
+    step = (width - _LEFT) / max(len(columns), 1)
     wide = min(max(step * (1 - _GAP), _NARROWEST), _WIDEST)
     inside = HEIGHT - _TOP - _BOTTOM
-    drawn = [_grid(top, unit, inside)]
-    named = max(1, -(-len(columns) * 44 // (WIDTH - _LEFT)))
+    drawn = [_grid(top, unit, inside, width)]
+    named = max(1, -(-len(columns) * 44 // (width - _LEFT)))
     for place, column in enumerate(columns):
         x = _LEFT + step * place + (step - wide) / 2
         held, used = (inside * min(amount / top, 1.0) if top else 0.0 for amount in (column.held, column.used))
@@ -42,12 +45,12 @@ def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str) -> str:
                 f"{escape(column.name)}</text>"
             )
     return (
-        f'<svg class="columns-chart" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        f'<svg class="columns-chart" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" role="img" '
         f'aria-label="{escape(label)}">{"".join(drawn)}</svg>'
     )
 
 
-def _grid(top: float, unit: str, inside: float) -> str:
+def _grid(top: float, unit: str, inside: float, width: int) -> str:
     lines = []
     for place in range(_GRID + 1):
         y = _TOP + inside * (1 - place / _GRID)
@@ -56,7 +59,7 @@ def _grid(top: float, unit: str, inside: float) -> str:
         anchor = 'text-anchor="end"' if place < _GRID else ""
         x = _LEFT - 6 if place < _GRID else 0
         lines.append(
-            f'<path class="g-line" d="M{_LEFT} {y:.1f}H{WIDTH}"/>'
+            f'<path class="g-line" d="M{_LEFT} {y:.1f}H{width}"/>'
             f'<text class="g-time" x="{x}" y="{y + 4:.1f}" {anchor}>{escape(text)}</text>'
         )
     return "".join(lines)

@@ -18,6 +18,7 @@ _NOW_ROOM = 40.0  # beside the time of the now line
 _PIECE = 2.0  # the least height of what one can point at
 _TOUCHING = 0.01  # pixels between two cores that are drawn as one
 _LONGEST_NAME = 14
+_OPEN, _LEAST_CORE_ROW = 208.0, 4.0  # the height of an open node; one with very many cores is higher
 
 Window = tuple[int, int]
 
@@ -198,7 +199,7 @@ def _lay_out(nodes: Sequence[GanttNode], view: GanttView) -> _Layout:
     top = 0.0
     for node in nodes:
         count = max(len(node.resources), 1)
-        height = float(CORE_ROW * count if node.is_open else ROW)
+        height = max(min(CORE_ROW * count, _OPEN), _LEAST_CORE_ROW * count) if node.is_open else float(ROW)
         each = height / count
         for place, number in enumerate(node.resources):
             layout.places[number] = len(layout.tops)

@@ -18,7 +18,7 @@ _MARKS = 5
 _SHORT, _LONG = 600, 2 * 86_400
 """Seconds below which an axis has seconds, and above which it has days."""
 
-_FAR = 3.0
+_FAR = 10.0
 """A limit that lies so many times above the curves is named and not drawn: they would lie flat."""
 
 
@@ -51,7 +51,7 @@ class TimePlot(Struct, frozen=True, kw_only=True):
     @property
     def shows_limit(self) -> bool:
         """Whether the limit is near enough to be drawn."""
-        return self.limit is not None and self.limit <= _FAR * max(self._highest, self.limit / (_FAR * _FAR))
+        return self.limit is not None and self.limit <= _FAR * self._highest
 
     @property
     def top(self) -> float:

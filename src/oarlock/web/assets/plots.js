@@ -23,7 +23,7 @@ const options = (plot, width, say) => {
   const muted = css("--muted");
   const line = css("--line");
   const highest = Math.max(0, ...plot.lines.flatMap((one) => one.values.filter((value) => value !== null)));
-  const shown = plot.limit !== null && plot.limit <= 3 * Math.max(highest, plot.limit / 9);
+  const shown = plot.limit !== null && plot.limit <= 10 * highest;
   const upper = top(1.04 * Math.max(highest, shown ? plot.limit : 0));
   const long = plot.times.at(-1) - plot.times[0] > 172800;
   const short = plot.times.at(-1) - plot.times[0] < 600;

@@ -1,15 +1,18 @@
 """Pages about use over days: of a user, of a project, the energy of the site, and what is wasted."""
 
 from collections import Counter
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from oarlock.insight.drawing.columns import DayColumn
+from oarlock.insight.findings import Finding
+from oarlock.insight.rules import Severity
 from oarlock.model.summary import DayUsage
 from oarlock.web.pages.parts import formats
 from oarlock.web.pages.parts.registry import action, page
 from oarlock.web.pages.parts.view import Answer, Redirect, View
 from oarlock.web.verbs.measurements.advice import SentAdviceResponse, WasteFindingsResponse
-from oarlock.web.verbs.measurements.findings import FindingsResponse
+from oarlock.web.verbs.measurements.findings import FindingsResponse, JobFindingsView
 from oarlock.web.verbs.measurements.profiles import ProfileResponse
 from oarlock.web.verbs.measurements.software import SoftwareResponse, SoftwareView
 from oarlock.web.verbs.measurements.usage import UsageDaysResponse
@@ -17,7 +20,7 @@ from oarlock.web.verbs.measurements.usage import UsageDaysResponse
 _HOUR, _DAY = 3600, 86_400
 PERIODS = (7, 30, 365)
 _MOST_WEEKS = 92  # days up to which a column is a day; above, a week
-_SHOWN_JOBS = 12
+_SHOWN_JOBS, _OF_ONE_JOB = 12, 2
 _KWH = 3_600_000
 
 
@@ -47,7 +50,7 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
         "usage.html",
         bins=_bins(profile),
         bins_cut=profile.more,
-        shares=_shares(profile, period),
+        shares=_shares(profile, days, period),
         quotas=[rule for rule in quotas.rules if kind == "user" or _is_of_project(rule.rule, name)] if quotas else [],
         advice=(await view.ask("advice.list", user=name)).advice if kind == "user" else [],
         pdf=_pdf(view, kind, name, since),
@@ -60,9 +63,15 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
         columns=_columns(days, period),
         parts=sorted(((str(row.group[other]), row.usage) for row in parts.rows), key=_held),
         counted=Counter(finding.id for job in findings.jobs for finding in job.findings).most_common(8),
-        jobs=findings.jobs[:_SHOWN_JOBS],
+        findings=_worst_first(findings.jobs[:_SHOWN_JOBS]),
         judged=findings.judged,
     )
+
+
+def _worst_first(jobs: Sequence[JobFindingsView]) -> list[tuple[JobFindingsView, Finding]]:
+    """Return the first findings of each job, the bad ones before the others, and of those the newest job first."""
+    rows = [(job, finding) for job in jobs for finding in job.findings[:_OF_ONE_JOB]]
+    return sorted(rows, key=lambda row: row[1].severity is not Severity.BAD)
 
 
 @page("/energy", nav="Energy", place=50)
@@ -179,13 +188,12 @@ def _bins(profile: ProfileResponse) -> list[DayColumn]:
     ]  # fmt: skip
 
 
-def _shares(profile: ProfileResponse, period: int) -> list[DayColumn]:
+def _shares(profile: ProfileResponse, days: UsageDaysResponse, period: int) -> list[DayColumn]:
     """Return a column a day, or a week, with the part of all core-hours held in percent."""
     step = _DAY if period <= _MOST_WEEKS else 7 * _DAY
-    sums: dict[int, list[float]] = {}
+    sums = {at: [0.0, 0.0] for at in range(days.since, days.until, step)} if profile.shares else {}
     for share in profile.shares:
-        at = profile.since + (share.day - profile.since) // step * step
-        held = sums.setdefault(at, [0.0, 0.0])
+        held = sums.setdefault(days.since + (share.day - days.since) // step * step, [0.0, 0.0])
         held[0] += share.core_seconds
         held[1] += share.all_core_seconds
     return [

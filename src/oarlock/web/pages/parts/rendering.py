@@ -85,6 +85,7 @@ class Renderer:
             "plot_svg": _drawn(time_plot.draw),
             "plot_number": time_plot.write,
             "draw_columns": _drawn(columns.draw_columns),
+            "WIDTH_IN_MAIN": columns.WIDTH_IN_MAIN,
             "colour": marks.colour_of,
             "in_unit": formats.in_unit_of,
         }
