@@ -53,7 +53,7 @@ _oarlock_words() {
     'oarlock node clean') echo '-h --help --dry-run --gone -J --json' ;;
     'oarlock portal') echo '-h --help --source --listen --state --config' ;;
     'oarlock setup') echo '-h --help server login node' ;;
-    'oarlock setup server') echo '-h --help --account --dry-run --undo --root' ;;
+    'oarlock setup server') echo '-h --help --account --standby --dry-run --undo --root' ;;
     'oarlock setup login') echo '-h --help --server --ca --relay --key --dry-run --undo --root' ;;
     'oarlock setup node') echo '-h --help --from --dry-run --undo --root' ;;
     'oarlock archive') echo '-h --help status check thin import export pin unpin pins' ;;

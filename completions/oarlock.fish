@@ -628,6 +628,7 @@ complete -c oarlock -n '__fish_seen_subcommand_from setup; and not __fish_seen_s
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -s h -d 'show this help message and exit'
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l help -d 'show this help message and exit'
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l account -r -d 'the server runs as this account, not as root; it is made'
+complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l standby -d 'one of two servers of a PostgreSQL database: it waits for its turn'
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l dry-run -d 'show the diff of every file, write nothing'
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l undo -d 'remove exactly what setup wrote'
 complete -c oarlock -n '__fish_seen_subcommand_from setup; and __fish_seen_subcommand_from server' -l root -r -d 'below DIR instead of /'

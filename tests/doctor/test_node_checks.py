@@ -2,6 +2,7 @@
 
 import pytest
 
+from oarlock.cli import oarlock
 from oarlock.server.doctor.diagnosis import Verdict, disk, worst
 from oarlock.server.doctor.node_checks import LocalView, check_node, check_twins
 from oarlock.server.doctor.node_facts import CgroupFacts, NodeAnswer, NodeFacts
@@ -49,6 +50,13 @@ def test_a_healthy_node_gives_no_cause_for_a_word():
 )
 def test_each_fault_is_named_by_its_check_alone(given, expected):
     assert bad(given) == [expected]
+
+
+def test_the_way_out_of_another_host_key_can_be_typed():
+    [fault] = check_node("n1", NodeAnswer(None, "Host key verification failed."), HERE)
+    _, remove, _, setup, _ = fault.way_out.split("`")
+    assert remove == "ssh-keygen -f /etc/oarlock/known_hosts -R n1"
+    assert oarlock.options().parse_args(setup.split()[1:]).nodes == ["n1"]
 
 
 def test_names_that_do_not_lead_back_are_a_warning():

@@ -59,6 +59,15 @@ def test_a_server_gets_settings_key_and_unit(root, capsys):
     assert "nft add rule" in capsys.readouterr().out
 
 
+def test_the_unit_of_a_standby_waits_and_is_always_started_again(root):
+    assert setup(root, "server") == 0
+    assert setup(root, "server", "--standby") == 0
+    assert setup(root, "server") == 0, "a second run leaves it so"
+    unit = (root / "etc/systemd/system/oarlock.service").read_text()
+    assert re.search(r"^ExecStart=/\S+/oarlock serve --standby --state /var/lib/oarlock --config ", unit, re.MULTILINE)
+    assert "\nRestart=always\n" in unit
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_can_read_the_unit(root):
     setup(root, "server")
@@ -167,7 +176,7 @@ def test_a_server_of_an_account_gets_its_files_and_a_program_of_roots(root):
     sudoers = (root / "etc/sudoers.d/oarlock").read_text()
     assert sudoers == 'oarlock ALL=(root) NOPASSWD: /usr/local/lib/oarlock/node ""\n'
     assert load(root / "etc/oarlock/oar.conf").config.serve_everybody
-    assert setup(root, "server", "--account", "oarlock") == 0
+    assert setup(root, "server") == 0, "a second run leaves it so"
     assert tree(root) == once
     assert setup(root, "server", "--undo") == 0
     left = {name for name in tree(root) if name not in bare}

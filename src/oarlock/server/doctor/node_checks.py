@@ -46,7 +46,10 @@ def check_node(node: str, answer: NodeAnswer, here: LocalView) -> Iterator[Diagn
 
 def _way_in(problem: str, node: str) -> str:
     if "verification failed" in problem:
-        return f"compare the host key, then `ssh-keygen -R {node}` and `oarlock setup server --node {node}`"
+        return (
+            f"compare the host key, then `ssh-keygen -f /etc/oarlock/known_hosts -R {node}` "
+            f"and `oarlock setup server {node}`"
+        )
     if "Permission denied" in problem:
         return "put the server's public key into the node's authorized_keys"
     if "resolve" in problem:

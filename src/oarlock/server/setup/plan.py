@@ -188,12 +188,14 @@ def _missing(before: str, lines: tuple[str, ...]) -> str:
 
 
 def _enable(plan: SetupPlan, root: Path, journal: SetupJournal, say: Say) -> None:
-    """Have systemd read and enable the unit; starting it is the administrator's."""
-    if not plan.unit or not _systemd_runs(root) or plan.unit in journal.units:
+    """Have systemd read the unit, which may have changed, and enable it; starting it is the administrator's."""
+    if not plan.unit or not _systemd_runs(root):
+        return
+    _run(["systemctl", "daemon-reload"])
+    if plan.unit in journal.units:
         return
     journal.units.append(plan.unit)
     journal.save()
-    _run(["systemctl", "daemon-reload"])
     _run(["systemctl", "enable", plan.unit])
     say(f"enabled {plan.unit}")
 
@@ -201,6 +203,7 @@ def _enable(plan: SetupPlan, root: Path, journal: SetupJournal, say: Say) -> Non
 def take_back(role: str, root: Path, say: Say) -> list[str]:
     """Remove what setup wrote for a role and nothing else; return what stays because it was changed or is in use."""
     journal, left = SetupJournal(root, role), []
+    had_units = bool(journal.units)
     for unit in [*journal.units]:
         if _systemd_runs(root):
             _run(["systemctl", "disable", "--now", unit])
@@ -209,6 +212,8 @@ def take_back(role: str, root: Path, say: Say) -> list[str]:
         say(f"stopped and disabled {unit}")
     for name in [*journal.files]:
         left += _remove_file(Path(name), root, journal, say)
+    if had_units and _systemd_runs(root):
+        _run(["systemctl", "daemon-reload"])
     for name in [*journal.lines]:
         _remove_lines(Path(name), root, journal, say)
     for account in [*journal.accounts]:

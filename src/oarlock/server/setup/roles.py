@@ -25,14 +25,19 @@ _SERVER = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[\w./-]*)?")
 SCAN_SECONDS = 10
 
 
-def server(root: Path, nodes: Sequence[str] = (), account: str = "") -> SetupPlan:
+def server(root: Path, nodes: Sequence[str] = (), account: str = "", *, standby: bool = False) -> SetupPlan:
     """Return what a server needs: settings, a key, the host keys of its nodes, a unit.
 
     With an account the server runs as that, and a small program of root's runs the jobs of its own machine.
+    `standby`: it waits while another server works on its database, and is started again when it has lost its place.
+    What the unit that is there says of both holds, too: a second run, for a new node, is typed without them.
     """
     private, public = _key_pair(root)
+    account, standby = _as_before(root, account, standby=standby)
     unit = (_FILES / UNIT).read_text().replace("@OARLOCK@", _command())
     unit = unit.replace("@ACCOUNT@", f"User={account}\nGroup={account}\n" if account else "")
+    if standby:
+        unit = unit.replace(" serve ", " serve --standby ").replace("Restart=on-failure", "Restart=always")
     settings = (_FILES / "oar.conf").read_text()
     if account:
         settings = settings.replace('NODE_ACCESS="push"\n', _OF_ACCOUNT)
@@ -65,6 +70,14 @@ def server(root: Path, nodes: Sequence[str] = (), account: str = "") -> SetupPla
         unit=UNIT,
         next_steps=next_steps,
     )
+
+
+def _as_before(root: Path, account: str, *, standby: bool) -> tuple[str, bool]:
+    """Return account and `standby`, from the unit that is there where they are not given."""
+    place = below(root, Path("/etc/systemd/system") / UNIT)
+    unit = place.read_text() if place.exists() else ""
+    user = re.search(r"^User=(\S+)$", unit, re.MULTILINE)
+    return account or (user[1] if user else ""), standby or " serve --standby " in unit
 
 
 _OF_ACCOUNT = """\

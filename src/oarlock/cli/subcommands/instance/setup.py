@@ -30,6 +30,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     server.add_argument(
         "--account", metavar="NAME", default="", help="the server runs as this account, not as root; it is made"
     )
+    server.add_argument(
+        "--standby", action="store_true", help="one of two servers of a PostgreSQL database: it waits for its turn"
+    )
     server.set_defaults(run=_server)
     login = roles.add_parser("login", help="where commands find the server", description=_ABOUT)
     login.add_argument("--server", metavar="ADDRESS", default="", help="https://NAME:PORT; two with a comma between")
@@ -49,7 +52,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _server(arguments: argparse.Namespace) -> None:
     from oarlock.server.setup import roles
 
-    _carry_out("server", arguments, lambda: roles.server(arguments.root, arguments.nodes, arguments.account))
+    def planned() -> SetupPlan:
+        return roles.server(arguments.root, arguments.nodes, arguments.account, standby=arguments.standby)
+
+    _carry_out("server", arguments, planned)
 
 
 def _login(arguments: argparse.Namespace) -> None:
