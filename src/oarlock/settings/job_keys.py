@@ -70,6 +70,12 @@ class JobSettings:
     )
     openssh_cmd: tuple[str, ...] = _NODES(kinds.COMMAND, ("ssh",), "The ssh command, with options if need be.")
     oar_ssh_connection_timeout: int = _NODES(kinds.SOME_SECONDS, 10, "How long a connection to a node may take.")
+    node_connections: int = _NODES(
+        kinds.whole("a whole number, 4 or more", least=4),
+        1000,
+        "How many nodes are connected at once. Where there are more, whoever is needed gets the connection that was "
+        "not used for longest, of nodes without jobs first.",
+    )
     oarsh_servers: tuple[str, ...] = _NODES(
         kinds.WORDS,
         (),

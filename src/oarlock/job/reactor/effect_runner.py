@@ -74,6 +74,7 @@ class EffectRunner:
         self._pausing: set[Suspend | Resume] = set()  # under way
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing = False
+        self._being_checked: set[str] = set()  # nodes: a check of thousands may take longer than its period
 
     def run_effects(self, effects: Iterable[Effect]) -> None:
         """Start each effect; on a platform that does not wait, they are done when this returns."""
@@ -362,9 +363,16 @@ class EffectRunner:
         return await self._each(nodes, lambda node: node.ping())
 
     async def _check(self, check: CheckNodes) -> None:
-        silent = await self._platform.check(check.nodes, self._silent)
+        nodes = [name for name in check.nodes if name not in self._being_checked]
+        if not nodes:
+            return
+        self._being_checked.update(nodes)
+        try:
+            silent = await self._platform.check(nodes, self._silent)
+        finally:
+            self._being_checked.difference_update(nodes)
         if silent is not None:
-            self._reactor.receive(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
+            self._reactor.receive(NodesChecked(frozenset(nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Send a request to several nodes at once; return the reasons of those that failed."""

@@ -261,6 +261,11 @@ class NodeChannel:
         elif (on_frame := self._streams.get(frame.number)) is not None:
             on_frame(frame.data)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody waits for an answer, is in a session, sends a file, or is a process of the node."""
+        return bool(self._waiting or self._streams or self._clients)
+
     def add_stream(self, on_frame: Callable[[bytes], None]) -> int:
         """Return the number of a new stream of raw frames, whose frames go to `on_frame`."""
         self._last_stream += 1

@@ -99,7 +99,7 @@ class DesktopClient(NodeClient):
             if self._channel is not None and await self._is_answered(self._channel):
                 raise DesktopConnected(self.name)
             await self._lose(self._channel)
-            await self._slots.acquire()
+            await self._slots.acquire(self)
             try:
                 channel, hello = await NodeChannel.accept(
                     self._settings, process, self._on_frame, self._take_client, seconds=self._timeouts.connect
@@ -127,7 +127,7 @@ class DesktopClient(NodeClient):
         if self._channel is not None and channel in {None, self._channel}:
             await self._channel.close(why)
 
-    async def _connect(self) -> NodeChannel:
+    async def _connect(self, *, patient: bool = False) -> NodeChannel:  # noqa: ARG002
         raise NodeUnreachable(self.name, DESKTOP_AWAY)
 
     async def _ask(self, verb: str, body: Body | bytes | None = None, *, seconds: float | None = None) -> Body:

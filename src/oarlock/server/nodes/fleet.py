@@ -75,7 +75,7 @@ class Fleet:
         self._by_controller = frozenset(read_controlled(config))
         self._instance, self._on_client, self._private_key = instance, on_client, private_key
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
-        self._slots = ConnectionSlots()
+        self._slots = ConnectionSlots(open_=config.node_connections)
         has_program = config.suspend_resume_file or config.job_resource_manager_file
         program = config.prologue_epilogue_timeout if has_program else 0
         self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0, program=program)

@@ -36,7 +36,7 @@ from oarlock.server.nodes import file_transfer
 from oarlock.server.nodes.channel import NodeChannel, OnClient
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.command import NodeCommand
-from oarlock.server.nodes.connection_slots import ConnectionSlots, Timeouts
+from oarlock.server.nodes.connection_slots import ConnectionSlots, Need, Timeouts
 from oarlock.server.nodes.node_messages import Key, key_of, public_key, unknown_attempt
 from oarlock.web.concurrency import KeyedLocks
 
@@ -98,6 +98,7 @@ class NodeClient:
         self._used = time.monotonic()
         self._keep_until = 0.0  # until then an idle connection is not closed
         self._retry_at, self._failed = 0.0, ""
+        self._was_left = False  # with jobs on it, for another node
         self.is_measured_idle = False
         """Whether it stays connected without jobs, to be measured."""
         self._warned = self._warned_of_devices = False
@@ -261,8 +262,9 @@ class NodeClient:
         return boot, tuple(unknown_attempt(self.name, about) for about in attempts)
 
     async def ping(self) -> None:
-        """Raise `NodeUnreachable` if the node does not answer."""
-        await self._ask("ping")
+        """Raise `NodeUnreachable` if the node does not answer. Few are asked at a time, however many there are."""
+        async with self._slots.pinging:
+            await self._ask("ping")
 
     async def close(self) -> None:
         """Close the connection; the node's jobs go on."""
@@ -291,7 +293,7 @@ class NodeClient:
 
     def _note_use(self) -> None:
         self._used = time.monotonic()
-        self._slots.is_idle(self, idle=False)
+        self._slots.note_use(self)
 
     async def stay(self) -> None:
         """Connect to a node without jobs, to measure it; not if it is connected, or connections are scarce."""
@@ -300,28 +302,39 @@ class NodeClient:
         async with self._slots.idle_opening:
             if self._slots.has_room_for_idle:
                 await self._open()
-                self._slots.is_idle(self, idle=not self._secrets)
+
+    @property
+    def need(self) -> Need:
+        """What the connection is needed for."""
+        if (self._channel is not None and self._channel.is_in_use) or time.monotonic() < self._keep_until:
+            return Need.REQUEST
+        return Need.REPORTS if self._secrets else Need.NONE
 
     async def leave(self) -> None:
-        """Leave a node that is connected for its measurements alone; another one needs the connection."""
-        if not self._secrets:
-            await self._drop("idle")
+        """Leave the node: another one needs the connection. What its jobs report meanwhile is read later."""
+        self._was_left = bool(self._secrets)
+        await self._drop("another node needs the connection")
 
-    async def _open(self) -> NodeChannel:
-        """Return the open channel, or open one. After a failure, callers fail at once until it is time to retry."""
+    async def _open(self, *, patient: bool = False) -> NodeChannel:
+        """Return the open channel, or open one. After a failure, callers fail at once until it is time to retry.
+
+        `patient`: nobody waits for it; others have the connections first, if these are scarce.
+        """
+        if not patient:
+            self._slots.hurry(self)
         async with self._opening:
             if self._channel is not None and not self._channel.ended.is_set():
                 return self._channel
             if time.monotonic() < self._retry_at:
                 raise NodeUnreachable(self.name, self._failed)
             await self._lose(self._channel)
-            return await self._connect()
+            return await self._connect(patient=patient)
 
-    async def _connect(self) -> NodeChannel:
+    async def _connect(self, *, patient: bool = False) -> NodeChannel:
         timeouts = self._timeouts
         if await self.is_desktop():  # its name may be that of another machine here
             raise NodeUnreachable(self.name, DESKTOP_AWAY)
-        await self._slots.acquire()
+        await self._slots.acquire(self, patient=patient)
         try:
             async with self._slots.opening:
                 channel, hello = await NodeChannel.open(
@@ -334,6 +347,7 @@ class NodeClient:
                 self._failed, self._retry_at = error.why, time.monotonic() + timeouts.first_retry
             raise
         await self._use(channel, hello)
+        self._slots.opened(self)
         return channel
 
     async def _use(self, channel: NodeChannel, hello: Hello) -> None:
@@ -418,13 +432,15 @@ class NodeClient:
             if channel is not None:
                 await self._lose(channel)
                 continue
+            if self._was_left:
+                self._was_left, pause = False, self._timeouts.revisit
             await asyncio.sleep(pause)
             pause = min(max(pause * 2, self._timeouts.first_retry), self._timeouts.last_retry)
             await self._try()
 
     async def _try(self) -> None:
         try:
-            await self._open()
+            await self._open(patient=True)
         except NodeUnreachable as error:
             log.info("node still unreachable", extra={"node": self.name, "why": error.why})
             # Repeated each time: a server that was started while the node is away has no such event yet.
@@ -440,11 +456,10 @@ class NodeClient:
         else:
             return False
         now = time.monotonic()
-        if not self._secrets and now - self._used > self._timeouts.idle and now > self._keep_until:
-            if not self.is_measured_idle or not self._slots.has_room_for_idle:
-                await self._drop("idle")
-                return True
-            self._slots.is_idle(self, idle=True)
+        is_unused = not self._secrets and now - self._used > self._timeouts.idle and now > self._keep_until
+        if is_unused and not (self.is_measured_idle and self._slots.has_room_for_idle):
+            await self._drop("idle")
+            return True
         try:
             await channel.ask("ping", seconds=self._timeouts.pong)
         except NodeUnreachable as error:
