@@ -24,6 +24,7 @@ CLIENT_PARTS = (
     "__init__.py",
     "__main__.py",
     "client.py",
+    "client_connection.py",
     "minimal_http.py",
     "minimal_tls.py",
     "munge.py",

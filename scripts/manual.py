@@ -9,7 +9,7 @@ from oarlock.cli import slurm
 from oarlock.cli.commands import load
 from oarlock.cli.exit_codes import EXIT_CODES, NO_SERVER, exit_codes
 from oarlock.cli.options import CommandOption, CommandOptions
-from oarlock.client import TOKEN_VARIABLE, VARIABLE
+from oarlock.client_connection import TOKEN_VARIABLE, VARIABLE
 
 COMMANDS = tuple(sorted(EXIT_CODES))
 SLURM_COMMANDS = slurm.COMMANDS

@@ -69,7 +69,9 @@ def try_here() -> int:
     sys.dont_write_bytecode = True  # other Pythons' files would lie about in the tree
     sys.path.insert(0, str(SOURCE))
     missing = []
-    commands = [SOURCE / f"oarlock/{name}.py" for name in ("client", "minimal_http", *JOB_COMMANDS)]
+    commands = [
+        SOURCE / f"oarlock/{name}.py" for name in ("client", "client_connection", "minimal_http", *JOB_COMMANDS)
+    ]
     for path in [*sorted(SOURCE.glob("oarlock/node/**/*.py")), *commands]:
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         importlib.import_module(name[: -len(".__init__")] if name.endswith(".__init__") else name)

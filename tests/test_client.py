@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from oarlock import client as wire
 from oarlock import minimal_http
-from oarlock.client import Client, RequestRefused, default_server, request_id
+from oarlock.client import ATTEMPTS, Client, RequestRefused, request_id
+from oarlock.client_connection import CONNECT_SECONDS, SYSTEM_SOCKET, default_server, parse_url
 from oarlock.minimal_http import quoted
 from tests import canned
 from tests.canned import ok, refusal
@@ -72,7 +73,7 @@ def test_a_server_that_never_answers_leaves_the_outcome_open(server):
         Client(server.address).submit({})
     assert refused.value.kind == "NoAnswer"
     assert "not known" in refused.value.hint
-    assert len(server.requests) == wire.ATTEMPTS
+    assert len(server.requests) == ATTEMPTS
 
 
 def test_a_lost_answer_is_not_said_to_have_done_nothing(tmp_path, impatient):
@@ -264,7 +265,7 @@ def test_nobody_waits_for_a_server_whose_folder_does_not_exist(tmp_path):
     began = time.monotonic()
     with pytest.raises(RequestRefused, match="No such file"):
         Client(str(tmp_path / "nowhere" / "server.sock")).queues()
-    assert time.monotonic() - began < wire.CONNECT_SECONDS / 2
+    assert time.monotonic() - began < CONNECT_SECONDS / 2
 
 
 def test_a_refusal_keeps_its_sentence_its_hint_and_its_kind(server):
@@ -348,7 +349,7 @@ def test_an_address_that_leads_nowhere_is_refused(address):
     ],
 )
 def test_an_address_says_name_and_port(address, host, name, port):
-    assert wire._url(address) == (host, name, port, "")
+    assert parse_url(address) == (host, name, port, "")
 
 
 def test_the_server_is_the_one_named_else_that_of_the_environment(monkeypatch):
@@ -359,13 +360,13 @@ def test_the_server_is_the_one_named_else_that_of_the_environment(monkeypatch):
 def test_a_plain_users_own_instance_comes_before_the_systems(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_server() == wire.SYSTEM_SOCKET
+    assert default_server() == SYSTEM_SOCKET
     own = Path(tmp_path, "oarlock", "server.sock")
     own.parent.mkdir()
     own.touch()
     assert default_server() == str(own)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert default_server() == wire.SYSTEM_SOCKET
+    assert default_server() == SYSTEM_SOCKET
 
 
 def test_request_ids_are_random_uuids():

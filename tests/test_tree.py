@@ -22,7 +22,14 @@ EVERYTHING = sorted(SOURCE.rglob("*.py"))
 parsed = functools.cache(ast.parse)
 nodes = functools.cache(lambda text: list(ast.walk(parsed(text))))
 ON_NODES = sorted((SOURCE / "node").rglob("*.py"))
-OF_CLIENTS = ("minimal_http.py", "minimal_tls.py", "munge.py", "client.py", "server/login_relay.py")
+OF_CLIENTS = (
+    "minimal_http.py",
+    "minimal_tls.py",
+    "munge.py",
+    "client.py",
+    "client_connection.py",
+    "server/login_relay.py",
+)
 STDLIB_ONLY = [*ON_NODES, *(SOURCE / name for name in OF_CLIENTS)]
 DATABASES = {"sqlalchemy", "alembic", "sqlite3", "psycopg"}
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty"}
@@ -117,7 +124,8 @@ def place(path: Path) -> str:
 
 @pytest.mark.parametrize("path", STDLIB_ONLY, ids=place)
 def test_node_and_client_need_only_the_standard_library(path):
-    allowed = ["oarlock.node"] if path in ON_NODES else ["oarlock.minimal_http", "oarlock.minimal_tls", "oarlock.munge"]
+    of_clients = ["oarlock.client_connection", "oarlock.minimal_http", "oarlock.minimal_tls", "oarlock.munge"]
+    allowed = ["oarlock.node"] if path in ON_NODES else of_clients
     assert strangers(path.read_text(), *allowed) == set()
 
 

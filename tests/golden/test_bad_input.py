@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oarlock import client
+from oarlock.client_connection import CONNECT_SECONDS
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.golden.live import Ran, Site, site
@@ -177,7 +177,7 @@ WITHOUT_A_SERVER = [
 
 def test_without_a_server_every_command_says_so_and_where_it_looked(live: Site, numbers: dict[str, str]):
     """A socket that nobody listens at any more is waited for, but not for long: a server may be starting."""
-    assert client.CONNECT_SECONDS <= 2.5
+    assert CONNECT_SECONDS <= 2.5
     problems = {}
     for line in WITHOUT_A_SERVER:
         ran = typed(live, "alice", line, numbers, OARLOCK_SERVER="/nowhere/server.sock")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from oarlock import client
+from oarlock import client_connection
 from oarlock.cli.oarlock import main
 from oarlock.config import load
 
@@ -188,12 +188,12 @@ def test_a_login_host_knows_the_server_without_a_variable(root, tmp_path, monkey
     (tmp_path / "ca.pem").write_text("a certificate\n")
     words = ("--server", "https://one:6680,https://two:6680", "--ca", str(tmp_path / "ca.pem"))
     assert setup(root, "login", *words) == 0
-    monkeypatch.setattr(client, "SERVER_FILE", str(root / "etc/oarlock/server"))
+    monkeypatch.setattr(client_connection, "SERVER_FILE", str(root / "etc/oarlock/server"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert client.default_server() == "https://one:6680,https://two:6680"
+    assert client_connection.default_server() == "https://one:6680,https://two:6680"
     assert setup(root, "login", "--undo") == 0
     assert tree(root) == bare
-    assert client.default_server() == client.SYSTEM_SOCKET
+    assert client_connection.default_server() == client_connection.SYSTEM_SOCKET
 
 
 def test_a_login_host_with_a_relay_keeps_its_key_from_others(root, tmp_path, monkeypatch, capsys):
@@ -207,9 +207,9 @@ def test_a_login_host_with_a_relay_keeps_its_key_from_others(root, tmp_path, mon
     unit = (root / "etc/systemd/system/oarlock-relay.service").read_text()
     assert re.search(r"^ExecStart=/\S+/oarlock relay https://one:6680,https://two:6680 --key \S+", unit, re.MULTILINE)
     assert "\nLoadCredential=relay.key:/etc/oarlock/relay.key\n" in unit
-    monkeypatch.setattr(client, "SERVER_FILE", str(root / "etc/oarlock/server"))
+    monkeypatch.setattr(client_connection, "SERVER_FILE", str(root / "etc/oarlock/server"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert client.default_server() == "/run/oarlock-relay/server.sock"
+    assert client_connection.default_server() == "/run/oarlock-relay/server.sock"
     assert setup(root, "login", "--undo") == 0
     assert tree(root) == bare
 

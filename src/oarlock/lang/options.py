@@ -71,7 +71,7 @@ def notify(text: str) -> str:
         words(match["program"])
     for tag in (match["tags"] or "END").split(","):
         if tag.strip() not in NOTIFY_TAGS:
-            raise BadNotify(f"`{short(tag)}` is nothing to be told of.", hint=f"Known are {', '.join(NOTIFY_TAGS)}.")
+            raise BadNotify(f"`{short(tag)}` is not a notification tag.", hint=f"Known are {', '.join(NOTIFY_TAGS)}.")
     return text
 
 

@@ -28,7 +28,7 @@ def test_a_refusal_names_the_rule_and_its_file(submitter: Submitter):
         submitter.submit(queue="admin")
     assert refusal.value.full_text() == (
         "[ADMISSION RULE] Only members of the group admin can submit jobs in the admin queue.\n"
-        "  So says 04-admin-queue.toml, rule `admin queue`."
+        "  Refused by 04-admin-queue.toml, rule `admin queue`."
     )
     submitter.groups = ("users", "admin")
     [job] = submitter.submit(queue="admin")
@@ -38,7 +38,7 @@ def test_a_refusal_names_the_rule_and_its_file(submitter: Submitter):
 def test_a_type_that_is_not_known_is_answered_with_those_that_are(submitter: Submitter):
     with pytest.raises(RefusedByRule, match="unknown job type: bestefort") as refusal:
         submitter.submit(types=["bestefort"])
-    assert refusal.value.hint.startswith("So says 14-types.toml, rule `known types`. Known are allow=…, ")
+    assert refusal.value.hint.startswith("Refused by 14-types.toml, rule `known types`. Known are allow=…, ")
     assert ", besteffort, " in refusal.value.hint
 
 
@@ -76,7 +76,7 @@ def test_a_row_of_the_table_is_data_and_applies(submitter: Submitter):
     submitter.submit()
     with pytest.raises(RefusedByRule, match="one at a time") as refusal:
         submitter.submit()
-    assert refusal.value.hint == f"So says row {number} of admission_rules, rule `from the table`."
+    assert refusal.value.hint == f"Refused by row {number} of admission_rules, rule `from the table`."
 
 
 @pytest.mark.parametrize("text", ["import os", "[[rule]]\nname = 'x'\nbad = 1"])
@@ -147,7 +147,7 @@ def test_a_python_rule_sees_the_job_and_changes_it(with_python):
 def test_a_python_rule_can_refuse(with_python):
     with pytest.raises(RefusedByRule, match="not today") as refusal:
         with_python(lambda _: RuleResult(reject="not today")).submit()
-    assert refusal.value.hint == "So says 07-site.py."
+    assert refusal.value.hint == "Refused by 07-site.py."
 
 
 BAD_ANSWERS = [

@@ -192,7 +192,7 @@ def _refusal(refused: RuleRefusal) -> OarlockError:
 
 
 def _rejected(sentence: str, name: str, more: str = "") -> RefusedByRule:
-    return RefusedByRule(PREFIX + sentence, hint=f"So says {name}.{more}")
+    return RefusedByRule(PREFIX + sentence, hint=f"Refused by {name}.{more}")
 
 
 def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:

@@ -48,6 +48,7 @@ MODULES = (
     "oarlock.cli.submitting",
     "oarlock.cli.submitting.job_keys",
     "oarlock.client",
+    "oarlock.client_connection",
     "oarlock.minimal_http",
     "oarlock.model",
     "oarlock.model.nodeset",

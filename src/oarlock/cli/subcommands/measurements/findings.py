@@ -88,9 +88,7 @@ def job_lines(view: dict[str, Any]) -> list[str]:
 
 
 def _list_lines(view: dict[str, Any]) -> list[str]:
-    whose = "your jobs" if view["own"] else "jobs"
-    head = f"{len(view['jobs'])} of {view['judged']} {whose} with findings"
-    lines = [head]
+    lines = [f"{len(view['jobs'])} of {'your ' if view['own'] else ''}{view['judged']} jobs have findings"]
     for job in view["jobs"]:
         name = f" ({job['name']})" if job["name"] else ""
         lines += [f"Job {job['label'] or job['job_id']}{name} of {job['user']}", *finding_lines(job["findings"])]

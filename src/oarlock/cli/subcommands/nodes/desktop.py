@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oarlock.cli.output import show_text
-from oarlock.client import CA_VARIABLE, RequestRefused
+from oarlock.client_connection import CA_VARIABLE, RequestRefused
 
 if TYPE_CHECKING:
     import argparse

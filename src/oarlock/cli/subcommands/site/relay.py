@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oarlock.client import CA_FILE, CA_VARIABLE, PORT, RequestRefused
+from oarlock.client_connection import CA_FILE, CA_VARIABLE, PORT, RequestRefused
 
 if TYPE_CHECKING:
     import argparse

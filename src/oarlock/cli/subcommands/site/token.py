@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from oarlock.cli.layout import readable
 from oarlock.cli.output import show_text
-from oarlock.client import TOKEN_VARIABLE, Client, RequestRefused, token_file
+from oarlock.client import Client, RequestRefused
+from oarlock.client_connection import TOKEN_VARIABLE, token_file
 
 if TYPE_CHECKING:
     import argparse
