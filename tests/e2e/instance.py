@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import make_url
 
@@ -198,6 +198,9 @@ def own_address() -> str:
     return ".".join(["127", *(str(1 + secrets.randbelow(250)) for _ in range(3))])
 
 
+Kind = TypeVar("Kind", bound=Instance)
+
+
 def _place(address: str) -> dict[str, object]:
     if not address:
         return {}
@@ -207,9 +210,11 @@ def _place(address: str) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def instance(workspace: Path, user: str, name: str, *, nodes: int = 4, **more: Any) -> Iterator[Instance]:
+def instance(
+    workspace: Path, user: str, name: str, *, nodes: int = 4, kind: type[Kind] = Instance, **more: Any
+) -> Iterator[Kind]:
     """An instance of pretended nodes of this machine."""
-    made = Instance(workspace, user, [f"{name}{n}" for n in range(1, nodes + 1)], **more)
+    made = kind(workspace, user, [f"{name}{n}" for n in range(1, nodes + 1)], **more)
     try:
         yield made
     finally:

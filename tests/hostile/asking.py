@@ -30,11 +30,11 @@ class SocketConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def answer_to(path: str, method: str, target: str, body: Any) -> tuple[int, str]:
+def answer_to(path: str, method: str, target: str, body: Any, request_id: str = "") -> tuple[int, str]:
     """Send one request over a connection of its own."""
     connection = SocketConnection(path)
     content = None if body is None else json.dumps(body)
-    headers = {} if method == "GET" else {"Request-Id": uuid.uuid4().hex}
+    headers = {} if method == "GET" else {"Request-Id": request_id or uuid.uuid4().hex}
     connection.request(method, target, content, headers)
     reply = connection.getresponse()
     answer = reply.status, reply.read().decode(errors="replace")
