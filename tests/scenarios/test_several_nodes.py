@@ -60,23 +60,23 @@ POINTS = {"request": False, "requested": True}
 
 
 @contextmanager
-def broken(cluster: Cluster, node: str, at: str) -> Iterator[None]:
-    """Break the connection to a node at its next request; it answers again when the server looks around."""
-    done = []
+def broken(cluster: Cluster, **places: str) -> Iterator[None]:
+    """Break the connections to nodes, each where it is told something; they answer when the server looks around."""
+    left = dict(places)
 
     def passing(point: str, name: str) -> None:
-        if (point, name) == (at, node) and not done:
-            done.append(name)
-            cluster.loses_connection(name, heard=POINTS[point])
+        if left.get(name) == point:
+            del left[name]
+            cluster.loses_connection(name, heard=POINTS.get(point, False))
 
     with armed(passing):
         yield
-    assert done
+    assert not left
 
 
 def test_a_release_that_a_node_did_not_hear_is_repeated(cluster: Cluster):
     job = cluster.submit("sleep 30", BOTH)
-    with broken(cluster, "node2", "request"):
+    with broken(cluster, node2="request"):
         cluster.pass_time(35)
     assert cluster.job(job).state is JobState.FINISHING
     cluster.pass_time(15)
@@ -88,12 +88,12 @@ def test_a_release_that_a_node_did_not_hear_is_repeated(cluster: Cluster):
 def test_a_node_that_was_cut_off_suspends_and_resumes_when_it_is_back(cluster: Cluster, at: str):
     job = cluster.submit("sleep 60", BOTH)
     cluster.pass_time(5)
-    with broken(cluster, "node2", at):
+    with broken(cluster, node2=at):
         cluster.hold(job, running=True)
     assert cluster.job(job).state is JobState.RUNNING
     cluster.pass_time(15)
     assert cluster.job(job).state is JobState.SUSPENDED
-    with broken(cluster, "node1", at):
+    with broken(cluster, node1=at):
         cluster.resume(job)
     assert cluster.job(job).state is JobState.RESUMING
     cluster.pass_time(15)
@@ -106,7 +106,7 @@ def test_a_node_that_was_cut_off_suspends_and_resumes_when_it_is_back(cluster: C
 def test_a_job_suspended_again_while_a_node_is_away_stands_still(cluster: Cluster):
     job = cluster.submit("sleep 60", BOTH)
     cluster.hold(job, running=True)
-    with broken(cluster, "node2", "requested"):
+    with broken(cluster, node2="requested"):
         cluster.resume(job)
     cluster.hold(job, running=True)
     cluster.pass_time(15)
@@ -119,9 +119,26 @@ def test_a_job_suspended_again_while_a_node_is_away_stands_still(cluster: Cluste
 
 def test_a_job_that_is_killed_is_not_suspended_any_more(cluster: Cluster):
     job = cluster.submit("sleep 60 deaf", BOTH)
-    with broken(cluster, "node2", "request"):
+    with broken(cluster, node2="request"):
         cluster.hold(job, running=True)
     cluster.kill(job)
     cluster.pass_time(15)
     assert cluster.job(job).state is JobState.RUNNING
     assert cluster.nodes["node2"].runs[job, 1].lives
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_node_that_missed_the_end_of_a_failed_launch_hears_it_later(cluster: Cluster, restarted: bool):
+    with broken(cluster, node1="launch", node2="request"):
+        job = cluster.submit("sleep 60", BOTH)
+    [place] = [run for node in cluster.nodes.values() for run in node.runs.values()]
+    assert (cluster.job(job).state is not JobState.RUNNING, place.launch.attempt, place.lives) == (True, 1, True)
+    if restarted:
+        cluster.restart()
+    cluster.pass_time(15)
+    assert not place.lives
+    cluster.finish()
+    assert (cluster.story(job)[-1], cluster.job(job).exit_code) == ("Terminated", 0)
+    assert [node.runs for node in cluster.nodes.values()] == [{}, {}]
+    with cluster.database.read() as tx:
+        assert check(tx, cluster.config) == []

@@ -109,13 +109,15 @@ def _dated(attempt: UnknownAttempt, now: int) -> UnknownAttempt:
 
 
 def _is_ours(unit: UnitOfWork, attempt: UnknownAttempt) -> bool:
-    """Return whether the database knows an attempt by its secret; one whose end is written down may be forgotten.
+    """Return whether the database knows an attempt by its secret; one whose end is written down ends, and is forgotten.
 
-    A server that died may have had no time to say so.
+    A server that died may have had no time to say so, and a node may have been out of reach.
     """
     for stored in attempts.of_jobs(unit.tx, [attempt.job]):
         if stored.number == attempt.attempt and stored.secret_hash == attempt.tag:
-            if stored.closed_us is not None and not attempt.alive:
+            if stored.closed_us is not None and attempt.alive:
+                unit.add_effects(EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag))
+            elif stored.closed_us is not None:
                 unit.add_effects(ForgetAttempts(attempt.node, ((attempt.job, attempt.attempt),)))
             return True
     return False

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from oarlock.job.admission.private_key import fingerprint_of
 from oarlock.job.run import unknown_users
 from oarlock.job.run.blame import BEFORE_JOB
-from oarlock.job.run.effects import ScheduleAgain
+from oarlock.job.run.effects import ReleaseNodes, ScheduleAgain
 from oarlock.job.run.reports import NotLaunched, Started
 from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
@@ -26,9 +26,14 @@ WAITS_FOR_SITE = "waits for the site"
 
 
 def started(unit: UnitOfWork, report: Started) -> None:
-    """Note that the user's command runs."""
+    """Note that the user's command runs; what is left of an attempt that was given up is told to end."""
     attempt = unit.open_attempt(report.job, report.attempt)
-    if attempt is None or attempt.started_us is not None or report.node != attempt.nodes[0].name:
+    if attempt is None:
+        # Its launch failed elsewhere, or it was given up, while this node was out of reach.
+        if report.job in unit.jobs:
+            unit.add_effects(ReleaseNodes((report.node,), report.job, report.attempt))
+        return
+    if attempt.started_us is not None or report.node != attempt.nodes[0].name:
         return
     unit.context.failures.started(report.node)
     job = unit.jobs[report.job]
