@@ -145,6 +145,16 @@ def test_a_dump_that_breaks_off_leaves_the_backup_before_it(on_postgresql, tmp_p
     assert backups.backup(tmp_path, on_postgresql, file, lambda _line: None).jobs == 0
 
 
+def test_restores_within_one_second_each_keep_what_they_replaced(on_postgresql, tmp_path, monkeypatch):
+    monkeypatch.setattr("oarlock.server.backups.time.time", lambda: 1_000_000.5)
+    open_database(tmp_path / "oarlock.db", create=True).close()
+    for config, state in ((on_postgresql, tmp_path / "other"), (Config(), tmp_path)):
+        state.mkdir(exist_ok=True)
+        backups.backup(state, config, state / "backup", lambda _line: None)
+        kept = {backups.restore(state, config, state / "backup", lambda _line: None).kept for _ in range(3)}
+        assert len(kept) == 3
+
+
 @pytest.mark.soak
 def test_a_dump_of_which_only_the_beginning_is_left_is_refused(on_postgresql, tmp_path):
     file, address = tmp_path / "backup", str(backups.database_address(tmp_path, on_postgresql))

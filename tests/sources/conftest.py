@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 class MariaDb:
     """A real server without a port; `run` executes SQL as its root.
 
-    A server that ended (it once did, between two modules) is started again, and what it said is printed.
+    The test that finds that it ended fails, with what is known of that; the next ones have a new server.
     """
 
     def __init__(self, folder: Path):
@@ -31,15 +31,18 @@ class MariaDb:
         self._server = self._start()
 
     def run(self, sql, database=""):
-        self.revive()
+        self.verify_alive()
         ran = subprocess.run([*self._client, database], input=sql, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def revive(self):
+    def verify_alive(self):
         if self._server.poll() is not None:
-            print(f"MariaDB ended with {self._server.returncode}:\n{self._log.read_text()[-3000:]}")
+            story = (
+                f"MariaDB ended with {self._server.returncode}:\n{self._log.read_text()[-3000:]}\n{killed_by_kernel()}"
+            )
             self._server = self._start()
+            pytest.fail(story)
 
     def end(self):
         self._server.terminate()
@@ -50,12 +53,19 @@ class MariaDb:
 
     def _start(self):
         with self._log.open("ab") as log:
-            server = subprocess.Popen(self._daemon, stdout=log, stderr=log)
+            # A session of its own: no signal for the group of the tests is for it.
+            server = subprocess.Popen(self._daemon, stdout=log, stderr=log, start_new_session=True)
         wait_until(self._ready, "MariaDB", 60)
         return server
 
     def _ready(self):
         return subprocess.run([*self._client, "-e", "SELECT 1"], capture_output=True).returncode == 0
+
+
+def killed_by_kernel():
+    """Give the kernel's own lines of processes that it killed for their memory."""
+    lines = subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout.splitlines()
+    return "\n".join(line for line in lines if "Out of memory" in line or "oom-kill" in line)
 
 
 @pytest.fixture(scope="session")

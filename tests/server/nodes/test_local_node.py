@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import re
+import select
 import signal
 import subprocess
 import time
@@ -566,6 +567,19 @@ async def test_a_place_on_another_node_ends_with_its_lease(workspace, two_users)
             await post.node.signal(1, 1, 10)
         await post.node.end(1, 1)
         assert (await post.report(1)).outcome == CLEANED
+
+
+@run_async
+async def test_a_place_whose_server_and_spool_are_gone_does_not_stay(workspace, two_users):
+    async with open_node(workspace, two_users[0]) as post:
+        await post.node.launch(post.launch(1, "", role=OTHER, walltime=3600))
+        await post.started(1)
+        supervisor = os.pidfd_open(supervisor_of(post, 1))
+        Path(post.settings.spool, "1.1").unlink()
+        await post.node.close()
+        assert (await asyncio.to_thread(select.select, [supervisor], [], [], 30))[0] == [supervisor]
+        os.close(supervisor)
+        assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
 
 
 @run_async

@@ -85,7 +85,7 @@ class Supervisor:
         try:
             run.start()
             self._send_started()
-            self._watch()
+            self._watch(entry)
         except CannotStart as failure:
             run.report = run.report._replace(outcome=FAILED, event=failure.event, says=str(failure))
             self._log.write("cannot start", event=failure.event, says=str(failure))
@@ -114,12 +114,14 @@ class Supervisor:
 
     # While it runs.
 
-    def _watch(self) -> None:
+    def _watch(self, entry: SpoolEntry) -> None:
         """Wait for the end of the command; on another node than the first, for a request to end."""
         while not self._done():
             self._run.enforce_lease()
             self._wait(min(self._run.lease.next(), self._sessions.next(), self._main_deadline()), [])
             self._check_main()
+            if self._run.launch.role == OTHER and self._is_hopeless(entry):
+                self._do_end({})  # nobody can ask for it any more
         if self._children.is_lost:
             raise SpawnerVanished("the process that waited for the command is gone")
 

@@ -1,10 +1,11 @@
 """Copies of a database: made while its server works, checked, and put in its place when no server does."""
 
+import itertools
 import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,7 +192,8 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
         new.replace(path)
         _to_disk(path.parent)
         return None
-    kept = path.with_name(f"{path.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}")
+    when = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    kept = path.with_name(_unused(f"{path.name}.before-restore-{when}", {one.name for one in path.parent.iterdir()}))
     try:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -231,21 +233,22 @@ class PostgresExchange:
 
     def __init__(self, where: PostgresAddress, *, now: int) -> None:
         self._engine = engines.writer(where.url)
-        self._kept = f"before_restore_{now}"
+        self._now = now
 
     def run(self, load: Callable[[], None], source: str) -> str:
         """Move the tables aside, have the dump loaded, note where it came from; return the schema of the old tables."""
         try:
             with self._engine.connect() as connection:
-                self._exchange(connection, load, source)
+                return self._exchange(connection, load, source)
         finally:
             self._engine.dispose()  # closes the connection, and with it ends the lock
-        return self._kept
 
-    def _exchange(self, connection: Connection, load: Callable[[], None], source: str) -> None:
+    def _exchange(self, connection: Connection, load: Callable[[], None], source: str) -> str:
         with connection.begin():
             take_for_restore(connection)
-            connection.execute(text(f"ALTER SCHEMA public RENAME TO {self._kept}"))
+            schemas = connection.execute(text("SELECT nspname FROM pg_namespace")).scalars()
+            kept = _unused(f"before_restore_{self._now}", set(schemas))
+            connection.execute(text(f"ALTER SCHEMA public RENAME TO {kept}"))
             connection.execute(text("CREATE SCHEMA public"))
         try:
             load()
@@ -254,8 +257,15 @@ class PostgresExchange:
         except BaseException:
             with connection.begin():
                 connection.execute(text("DROP SCHEMA public CASCADE"))
-                connection.execute(text(f"ALTER SCHEMA {self._kept} RENAME TO public"))
+                connection.execute(text(f"ALTER SCHEMA {kept} RENAME TO public"))
             raise
+        return kept
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number behind it if it is taken: two restores may begin within one second."""
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(one for one in names if one not in taken)
 
 
 def step_back(place: Path | PostgresAddress, form: str, *, now: int) -> tuple[str, str]:
