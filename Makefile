@@ -66,7 +66,7 @@ soak: $(READY)
 
 hostile: $(READY)
 	@$(BIN)/python scripts/components --soak
-	@$(BIN)/python -m pytest -m hostile --timeout 1800 -rA $(PYTEST_ARGS)
+	@EXAMPLES=$${EXAMPLES:-2000} $(BIN)/python -m pytest -m hostile --timeout 1800 -rA $(PYTEST_ARGS)
 
 load: $(READY)
 	@$(BIN)/python scripts/components --soak

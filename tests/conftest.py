@@ -2,16 +2,18 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.attacks import hostile_names
 from tests.components import COMPONENTS, left_out_notes, must_be_complete, present
 
 pytest_plugins = ["tests.checklist", "tests.databases", "tests.places"]
 
 # Others use the machine as well: how long an example takes says nothing about it.
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile("shared machine", deadline=None, max_examples=int(os.environ.get("EXAMPLES") or 100))
 settings.load_profile("shared machine")
 
 
@@ -19,6 +21,14 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach what tests start: a shell starts what runs in its background with the signal ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let `make hostile` run the tests that the page about security names, too: the attacks of old, and the inputs."""
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    if {path, f"{path}::{item.originalname}" if isinstance(item, pytest.Function) else path} & hostile_names():
+        item.add_marker(pytest.mark.hostile)
 
 
 @pytest.hookimpl(trylast=True)

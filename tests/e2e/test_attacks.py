@@ -31,6 +31,9 @@ ATTACKS = (
 OWN_JOBS_FAIL = ("generated", "swaps")
 """Attacks that submit jobs with directories that are not there, or not theirs."""
 
+TURNS = 10_000
+"""How often a directory and a link must have changed places at least."""
+
 SLOWEST = 1.0
 LEAST_RATE = 0.5
 
@@ -123,6 +126,8 @@ def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, tw
     assert "request failed" not in busy_site.log()
     assert [path.name for path in secret.iterdir()] == ["kept"]
     assert not list(busy_site.home.rglob("pwned"))
+    if attack == "swaps":
+        assert done["statuses"]["turns"] >= TURNS
 
 
 def failed(site: Instance) -> int:

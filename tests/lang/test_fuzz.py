@@ -71,7 +71,7 @@ def refusal_of(name: str, text: str) -> OarlockError | None:
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-@settings(max_examples=300)
+@settings(max_examples=max(300, settings.default.max_examples))
 @given(text=any_text | mutated())
 def test_nothing_but_a_refusal_of_ours_comes_out(name, text):
     refusal = refusal_of(name, text)

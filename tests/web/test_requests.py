@@ -205,7 +205,11 @@ def _plausible(data: st.DataObject, path: str) -> Any:
     return data.draw(st.dictionaries(names, _JSON, max_size=4))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(150, settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.data(), st.sampled_from(_ADDRESSES))
 def test_no_body_brings_the_server_to_a_fault(api: Running, data: st.DataObject, path: str):
     body = _plausible(data, path) if data.draw(st.booleans()) else data.draw(_JSON | st.binary(max_size=40))
@@ -215,7 +219,7 @@ def test_no_body_brings_the_server_to_a_fault(api: Running, data: st.DataObject,
     assert reply.status == 200 or 400 <= reply.status < 500, reply.body
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([verb for verb in VERBS.values() if verb.method == "GET"]),
     st.dictionaries(st.text("abcdefghijklmnopqrstuvwxyz", max_size=6), st.text(max_size=12), max_size=3),

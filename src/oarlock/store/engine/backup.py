@@ -193,7 +193,7 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
         _to_disk(path.parent)
         return None
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    kept = path.with_name(_unused(f"{path.name}.before-restore-{when}", {one.name for one in path.parent.iterdir()}))
+    kept = path.with_name(_unused(f"{path.name}.before-restore-{when}", {path.name for path in path.parent.iterdir()}))
     try:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -265,7 +265,7 @@ class PostgresExchange:
 def _unused(name: str, taken: Collection[str]) -> str:
     """Return a name, with a number behind it if it is taken: two restores may begin within one second."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(one for one in names if one not in taken)
+    return next(unused for unused in names if unused not in taken)
 
 
 def step_back(place: Path | PostgresAddress, form: str, *, now: int) -> tuple[str, str]:
