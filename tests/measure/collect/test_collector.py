@@ -18,7 +18,8 @@ from oarlock.measure.collect.collector import LEAST_SAMPLES, Collector
 from oarlock.measure.collect.files import hdf5, rowlog
 from oarlock.measure.collect.files.hdf5 import ArchivedJob, DamagedArchive
 from oarlock.measure.collect.files.rowlog import RowLog, read_log
-from oarlock.measure.collect.questions import CSV, JobFile, answer
+from oarlock.measure.collect.files.steps import finish
+from oarlock.measure.collect.questions import CSV, JobFile, answer, answer_in_steps
 from oarlock.measure.collect.series import SeriesRange, read_job, tracks_of
 from oarlock.model.errors import BadRequest
 from oarlock.node.measure.wire import SampleEncoder, encode_sample
@@ -206,6 +207,67 @@ def test_the_file_of_a_log_is_made_with_little_of_it_in_memory(collector, monkey
     for first, last in zip(*tables, strict=True):
         assert list(first.times) == sorted(first.times)
         assert [value - 499 for value in last.mean] == first.mean == [2000 - at / 1000 for at in first.times]
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    monkeypatch.setattr(hdf5, "_BATCH_VALUES", 1 << 12)
+    monkeypatch.setattr(hdf5, "_CHUNK", 64)
+    monkeypatch.setattr(rowlog, "_PIECE", 1 << 12)
+
+
+def test_rows_of_other_jobs_are_taken_between_the_steps_of_a_large_file(collector, small_steps):
+    fed(collector, count=500)
+    look = ended(ADA)
+    assert collector.archive_ended(look) == []  # late samples are waited for once
+    steps = 0
+    for steps, _ in enumerate(collector.archive_in_steps(look, lambda jobs: jobs), 1):
+        fed(collector, 7, begin=500 + steps, count=1)
+        fed(collector, begin=500 + steps, count=1)  # too late
+    assert steps > 20
+    assert collector.refused == {"n1": steps, "n2": steps}
+    assert collector.places.logged_jobs() == {7}
+    [track, _] = hdf5.read_tracks(collector.places.archived(ADA.job), "cpu_seconds_total".__eq__, 0, 1 << 62)
+    assert list(track.mean) == list(range(500))
+    [group] = read_log(collector.places.log(7).read_bytes()).groups.values()
+    assert len(group.times) == 2 * steps
+    assert list(collector.places.temporary.iterdir()) == []
+
+
+def test_a_file_for_a_download_is_made_in_steps_while_the_job_goes_on(collector, small_steps):
+    fed(collector, count=500)
+    steps, making = 0, answer_in_steps(collector, JobFile(ADA.job), lambda _: {ADA.job: ADA})
+    while True:
+        try:
+            next(making)
+        except StopIteration as end:
+            view = json.loads(end.value)
+            break
+        steps += 1
+        fed(collector, begin=500 + steps, count=1)
+    assert steps > 20
+    with h5py.File(view["path"]) as file:
+        assert len(file["job_41302/cpu"]) >= 1000
+    assert view["temporary"]
+
+
+def test_a_download_whose_job_ends_meanwhile_gets_the_file_that_is_kept(collector, small_steps):
+    fed(collector, count=500)
+    making = answer_in_steps(collector, JobFile(ADA.job), lambda _: {ADA.job: ADA})
+    next(making)
+    archive(collector, ADA)
+    view = json.loads(finish(making))
+    with h5py.File(view["path"]) as file:
+        assert file["job_41302"].attrs["owner"] == "ada"
+
+
+def test_a_job_that_cannot_be_archived_keeps_its_log_and_others_become_files(collector, caplog):
+    fed(collector, 7)
+    fed(collector)
+    archive(collector, ArchivedJob(7, name="HDF5 takes no \0 in a text"), ADA)
+    assert (collector.places.logged_jobs(), [job for job, _ in collector.places.archived_jobs()]) == ({7}, [ADA.job])
+    assert "cannot be archived" in caplog.text
+    assert list(collector.places.temporary.iterdir()) == []
 
 
 def test_more_values_than_can_be_read_at_once_are_refused(collector, monkeypatch):

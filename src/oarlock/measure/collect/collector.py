@@ -19,7 +19,8 @@ from typing import NamedTuple
 from oarlock.measure.collect.files import hdf5
 from oarlock.measure.collect.files.hdf5 import ArchivedJob, Gap
 from oarlock.measure.collect.files.places import SamplePlaces
-from oarlock.measure.collect.files.rowlog import Names, RowLog, recent_instants, survey_log
+from oarlock.measure.collect.files.rowlog import Names, RowLog, recent_instants, survey_in_steps
+from oarlock.measure.collect.files.steps import Steps, finish
 from oarlock.measure.collect.series_names import NodeSeries, SharedNames
 from oarlock.measure.collect.sums import energy_log
 from oarlock.measure.collect.sums.running_sums import RunningSums
@@ -105,7 +106,8 @@ class Collector:
         self._earlier: dict[Path, frozenset[int]] = {}  # instants that logs had before this process was started
         self._room_at, self._is_full = 0.0, False
         self._leaving: set[int] = set()  # jobs that were over at the last look
-        self._staying: set[int] = set()  # jobs that are over and keep their log, since there is no h5py
+        self._staying: set[int] = set()  # jobs that are over and keep their log, since no file can be made of it
+        self._ending = 0  # the job of which a file is being made
 
     @property
     def written(self) -> Collection[Path]:
@@ -242,6 +244,7 @@ class Collector:
     def mark_gap(self, node: str, jobs: Iterable[int], *, since: float, until: float, why: str) -> None:
         """Note in the logs of jobs, and of their node, that samples are missing between two instants."""
         first, last = int(since * 1000), int(until * 1000)
+        jobs = [job for job in jobs if job != self._ending]
         paths = [*(self.places.log(job) for job in jobs), self.places.node_log(node, until)]
         for path in [path for path in paths if path in self._logs or path.exists()]:
             row_log = self._log(path)
@@ -256,12 +259,16 @@ class Collector:
 
         `are_stored` gets these jobs, and returns those of which the summary is stored; the others keep their log.
         """
+        return finish(self.archive_in_steps(look_up, are_stored))
+
+    def archive_in_steps(self, look_up: EndedJobs, are_stored: StoredJobs) -> Steps[list[int]]:
+        """Make files as `archive_ended` does, some megabytes at a time: rows of other jobs can be taken in between."""
         logged = self.places.logged_jobs() - self._staying
         ended = look_up(logged) if logged else {}
         due = sorted(are_stored(sorted(job for job in ended if job in self._leaving)))
         self._leaving = set(ended) - set(due)
         for job in due:
-            self._end(job, ended[job])
+            yield from self._end(job, ended[job])
         return due
 
     def close(self) -> None:
@@ -270,25 +277,36 @@ class Collector:
             row_log.close()
         self._open.clear()
 
-    def _end(self, job: int, about: ArchivedJob | None) -> None:
+    def _end(self, job: int, about: ArchivedJob | None) -> Steps[None]:
         """Make the file of a job and delete its log; without h5py, or on a full disk, the log stays."""
         path = self.places.log(job)
+        self._ending = job
         self._of_job.pop(job, None)
         self._forget(path)
         try:
-            content = survey_log(path)
+            content = yield from survey_in_steps(path)
             if samples_a_node(content.rows, len(content.nodes)) >= LEAST_SAMPLES:
                 if not hdf5.is_available():
-                    self._staying.add(job)
-                    self.sums.forget(job)
+                    self._keep_log(job)
                     return
-                hdf5.write_job(self.places.archived(job), self.places.temporary, about or ArchivedJob(job), content)
+                archived, temporary = self.places.archived(job), self.places.temporary
+                yield from hdf5.write_in_steps(archived, temporary, about or ArchivedJob(job), content)
                 self.counts["archived"] += 1
             path.unlink()
             self.sums.forget(job)
         except OSError as error:
             self._fail(path, error)
             self._leaving.add(job)
+        except Exception:  # the others become files all the same
+            log.exception("a job cannot be archived; its log stays", extra={"file": str(path)})
+            self._keep_log(job)
+        finally:
+            self._ending = 0
+
+    def _keep_log(self, job: int) -> None:
+        """Leave the log of a job that is over as it is, until another process looks at it."""
+        self._staying.add(job)
+        self.sums.forget(job)
 
     def _log_of_node(self, node: str, instant: int) -> RowLog:
         """Return the log of a node for the day of an instant (milliseconds); the one of the day before is let go."""
@@ -303,12 +321,12 @@ class Collector:
         return row_log
 
     def _log_of_job(self, job: int) -> RowLog | None:
-        """Return the log of a job; None if it has a file already, since what comes now comes too late."""
+        """Return the log of a job; None if it has a file, or one is being made: what comes now comes too late."""
         row_log = self._of_job.get(job)
         if row_log is not None:
             return self._opened(row_log)
         path = self.places.log(job)
-        if path not in self._logs and self.places.kept(job):
+        if job == self._ending or (path not in self._logs and self.places.kept(job)):
             return None
         row_log = self._of_job[job] = self._log(path)
         return row_log

@@ -18,7 +18,9 @@ from oarlock.measure.collect.archive_import import ImportRefused, import_day, im
 from oarlock.measure.collect.collector import Collector
 from oarlock.measure.collect.files import hdf5
 from oarlock.measure.collect.files.hdf5 import ArchivedJob, ArchiveUnavailable, Track
-from oarlock.measure.collect.files.rowlog import read_log_file, survey_log
+from oarlock.measure.collect.files.places import SamplePlaces
+from oarlock.measure.collect.files.rowlog import read_log_file, survey_in_steps
+from oarlock.measure.collect.files.steps import Steps, finish
 from oarlock.measure.collect.series import MOST_POINTS, NoSamples, SeriesRange
 from oarlock.model.errors import BadRequest, OarlockError
 
@@ -132,9 +134,8 @@ class FileSizes(Struct, frozen=True, tag=True):
     jobs: list[int]
 
 
-Question = (
-    JobCurves | NodeCurves | JobFile | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar | SchedulerFigures
-)
+QuickQuestion = JobCurves | NodeCurves | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar | SchedulerFigures
+Question = QuickQuestion | JobFile
 Describe = Callable[[Collection[int]], Mapping[int, ArchivedJob]]
 """Looks up jobs in the database."""
 
@@ -146,6 +147,18 @@ REFUSALS: Mapping[str, type[OarlockError]] = {
 
 def answer(collector: Collector, question: Question, describe: Describe) -> bytes:
     """Answer a question; raise `OarlockError` for what there is not."""
+    return finish(answer_in_steps(collector, question, describe))
+
+
+def answer_in_steps(collector: Collector, question: Question, describe: Describe) -> Steps[bytes]:
+    """Answer a question as `answer` does; the file of a job, which may be large, is made a few megabytes at a time."""
+    if isinstance(question, JobFile):
+        view = yield from _file(collector, question, describe)
+        return msgspec.json.encode(view)
+    return _answer_at_once(collector, question, describe)
+
+
+def _answer_at_once(collector: Collector, question: QuickQuestion, describe: Describe) -> bytes:
     match question:
         case JobCurves():
             view = series.read_job(
@@ -160,8 +173,6 @@ def answer(collector: Collector, question: Question, describe: Describe) -> byte
         case MeasuredSoFar():
             sums = {job: collector.sums.measured(job) for job in question.jobs}
             return msgspec.json.encode({job: measured for job, measured in sums.items() if measured is not None})
-        case JobFile():
-            return msgspec.json.encode(_file(collector, question, describe))
         case ImportFetched():
             imported = import_file(
                 collector.places, Path(question.path), lambda job: describe([job]).get(job), expected=question.job
@@ -184,23 +195,32 @@ def _range(question: JobCurves | NodeCurves) -> SeriesRange:
     return SeriesRange(question.metrics, question.since, question.until, question.points)
 
 
-def _file(collector: Collector, question: JobFile, describe: Describe) -> FileView:
+def _file(collector: Collector, question: JobFile, describe: Describe) -> Steps[FileView]:
     """Return the file of a job that is over, or make one of what is logged so far."""
     places, job = collector.places, question.job
-    kept, log = places.kept(job), places.log(job)
+    log = places.log(job)
     form = question.form if hdf5.is_available() else CSV
-    if form == HDF5 and kept is not None and not log.exists():
-        return FileView(str(kept), temporary=False, form=form)
+    if form == HDF5 and (kept := _kept(places, job)) is not None:
+        return kept
     target = places.temporary / f"{job}.{os.getpid()}.{collector.next_number()}.{form}"
     if form == CSV:
         _write_csv(target, _tracks(collector, question))
         return FileView(str(target), temporary=True, form=form)
     try:
-        content = survey_log(log)
+        content = yield from survey_in_steps(log)
+        about = describe([job]).get(job, ArchivedJob(job))
+        yield from hdf5.write_in_steps(target, places.temporary, about, content)
     except FileNotFoundError:
+        if (kept := _kept(places, job)) is not None:  # its file was made meanwhile
+            return kept
         raise series.no_curves(job) from None
-    hdf5.write_job(target, places.temporary, describe([job]).get(job, ArchivedJob(job)), content)
     return FileView(str(target), temporary=True, form=form)
+
+
+def _kept(places: SamplePlaces, job: int) -> FileView | None:
+    """Return the file of a job that is over; None while it has a log."""
+    kept = places.kept(job)
+    return None if kept is None or places.log(job).exists() else FileView(str(kept), temporary=False, form=HDF5)
 
 
 def _sizes(collector: Collector, jobs: Collection[int]) -> dict[int, int]:

@@ -3,17 +3,21 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Set
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from oarlock.measure.collect.files import hdf5, thinning
 from oarlock.measure.collect.files.hdf5 import ArchivedJob, DamagedArchive
 from oarlock.measure.collect.files.places import SamplePlaces, day_of, is_thinned
-from oarlock.measure.collect.files.rowlog import read_log_file, survey_log
+from oarlock.measure.collect.files.rowlog import read_log_file, survey_in_steps
+from oarlock.measure.collect.files.steps import Steps
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _DAY = 86_400
 _AGAIN_SECONDS = 3600.0
@@ -119,9 +123,11 @@ class Retention:
 
     def _archive_day(self, path: Path) -> Iterator[str]:
         target = path.with_suffix(".h5")
-        if not target.exists() and (content := survey_log(path)).rows:
-            about = ArchivedJob(0, name=path.parent.name)
-            hdf5.write_job(target, self._places.temporary, about, content, scope="node")
+        if not target.exists():
+            content = yield from _quietly(survey_in_steps(path))
+            if content.rows:
+                about = ArchivedJob(0, name=path.parent.name)
+                yield from _quietly(hdf5.write_in_steps(target, self._places.temporary, about, content, scope="node"))
         path.unlink()
         yield f"{target} made"
 
@@ -188,6 +194,17 @@ class Retention:
             f"{free:g} % of the disk of the measurements are free, less than {wanted} % (ARCHIVE_KEEP_FREE): the "
             "oldest files are thinned early"
         )
+
+
+def _quietly(steps: Steps[T]) -> Generator[str, None, T]:
+    """Do steps as a walk over files does: none of them has something to say."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield ""
 
 
 def _age(path: Path, now: float) -> float:

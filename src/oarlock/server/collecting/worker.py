@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,8 +18,10 @@ import msgspec
 from oarlock.measure.batch import JobFacts
 from oarlock.measure.collect import jobs
 from oarlock.measure.collect.collector import Collector
+from oarlock.measure.collect.files import hdf5
 from oarlock.measure.collect.files.hdf5 import ArchivedJob
-from oarlock.measure.collect.questions import answer
+from oarlock.measure.collect.files.steps import Steps
+from oarlock.measure.collect.questions import answer_in_steps
 from oarlock.measure.collect.retention import Retention
 from oarlock.measure.energy.controllers import ControllerFile
 from oarlock.measure.energy.division import DAY
@@ -162,17 +165,21 @@ class CollectorProcess:
         self._booking_seconds, self._booked = begin.booking_seconds, begin.booked
         self._book_at = time.monotonic() + self._booking_seconds
         self._summaries = SummarySender(line, self._collector, begin.summary_seconds)
+        self._is_archiving = self._is_loaded = False
+        self._works: deque[Steps[None]] = deque()  # what takes longer; samples are taken between its steps
 
     def run(self, messages: "MessageReader") -> None:
         """Serve until the other end closes."""
         self._collector.start()
         self._begin_energy()
         while True:
-            wait = max(0.0, self._look_at - time.monotonic())
+            wait = 0.0 if self._works else max(0.0, self._look_at - time.monotonic())
             ready = messages.pending or select.select([self._line], [], [], min(wait, PROGRESS_SECONDS))[0]
             if ready and not self._take(messages):
                 break
             self._keep_up()
+            if self._works:
+                self._step(self._works.popleft())
         if self._controllers is not None:
             self._controllers.pool.close(seconds=1.0)
         if self._remote is not None:
@@ -205,19 +212,48 @@ class CollectorProcess:
                         message.node, message.jobs, since=message.since, until=message.until, why=message.why
                     )
                 case Asked():
-                    self._line.sendall(encode(self._answered(message)))
+                    self._step(self._answer(message))
                 case StoredSummaries():
                     self._summaries.stored(message.number)
         return not messages.ended
 
-    def _answered(self, message: Asked) -> Answered:
+    def _step(self, work: Steps[None]) -> None:
+        """Do a step of some work; what is left of it is done after other messages and other work."""
+        with contextlib.suppress(StopIteration):
+            next(work)
+            self._works.append(work)
+
+    def _answer(self, message: Asked) -> Steps[None]:
         try:
-            return Answered(message.number, answer(self._collector, message.question, self._describe))
+            content = yield from answer_in_steps(self._collector, message.question, self._describe)
+            answered = Answered(message.number, content)
         except OarlockError as error:
-            return Answered(message.number, refusal=(type(error).__name__, str(error), error.hint or ""))
+            answered = Answered(message.number, refusal=(type(error).__name__, str(error), error.hint or ""))
         except Exception as error:  # one question that fails must not stop what is logged
             log.exception("a question could not be answered")
-            return Answered(message.number, refusal=("Failed", f"The collector failed: {error}.", ""))
+            answered = Answered(message.number, refusal=("Failed", f"The collector failed: {error}.", ""))
+        self._line.sendall(encode(answered))
+
+    def _load(self) -> None:
+        """Load what writes files, once: not in a moment in which one is due, and not to be looked through for garbage.
+
+        It is not done at the start, since many a process of a test or of a small site ends before it has a file.
+        """
+        if not self._is_loaded and hdf5.is_available():
+            hdf5.load()
+            gc.freeze()
+        self._is_loaded = True
+
+    def _archive(self) -> Steps[None]:
+        """Make files of jobs that are over."""
+        try:
+            yield from self._collector.archive_in_steps(self._ended, self._summaries.are_stored)
+        except DatabaseAway as away:
+            log.info("the database does not answer", extra={"why": str(away)})
+        except Exception:  # what could not be looked up now is looked up again
+            log.exception("jobs could not be archived")
+        finally:
+            self._is_archiving = False
 
     def _remote_writer(self, target: RemoteTarget) -> "RemoteWriter":
         from oarlock.measure.remote.remote_write import RemoteWriter  # few sites have an engine
@@ -253,12 +289,15 @@ class CollectorProcess:
             try:
                 if self._collector.energy is None:
                     self._begin_energy()
-                self._collector.archive_ended(self._ended, self._summaries.are_stored)
+                if not self._is_archiving:
+                    self._load()
+                    self._is_archiving = True
+                    self._step(self._archive())
                 self._retention.step(now=time.time())
             except DatabaseAway as away:
                 log.info("the database does not answer", extra={"why": str(away)})
-            except Exception:  # a job that cannot be archived keeps its log, and the others go on
-                log.exception("jobs could not be archived")
+            except Exception:  # what is kept too long is deleted another time
+                log.exception("files could not be looked at")
         if now >= self._book_at:
             self._book_at = now + self._booking_seconds
             self._summaries.send_energy()

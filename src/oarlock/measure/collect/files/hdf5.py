@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oarlock.measure.collect.files.rowlog import LogContent, Names, RowGroup
+from oarlock.measure.collect.files.steps import Steps, finish
 from oarlock.measure.metrics import MetricDefinition, catalogue
 from oarlock.model.errors import OarlockError
 from oarlock.node.sources.probe import split
@@ -40,6 +41,7 @@ LEAST, MOST = "_least", "_most"
 _COLUMNS, _ATTRIBUTE = 250, 40_000  # the header of a table holds 64 KiB
 _CHUNK, _GZIP = 1024, 4
 _BATCH_VALUES = 1 << 20  # that are in memory while a file is made
+_ROWS_A_STEP = 1 << 18  # whose instants are looked at
 _GAP_PERIODS = 3
 _FOREVER = 1 << 62
 _MOST_GAPS, _MOST_JOBS = 500, 4000  # an attribute holds 64 KiB
@@ -143,10 +145,18 @@ def write_job(target: Path, temporary: Path, job: ArchivedJob, content: LogConte
 
     Of a log that was surveyed only some thousand rows are in memory at a time.
     """
+    finish(write_in_steps(target, temporary, job, content, scope=scope))
+
+
+def write_in_steps(
+    target: Path, temporary: Path, job: ArchivedJob, content: LogContent, *, scope: str = "job"
+) -> Steps[None]:
+    """Write a log as `write_job` does, some thousand rows at a time."""
     with created(target, temporary) as file, _reading_values(content) as read:
         group = file.create_group(f"job_{job.label or job.job}" if scope == "job" else "node")
-        write_about(group, job, gaps(content), wrong_clocks(content), involved_jobs(content))
-        _write_tables(group, _tables(content, scope), content, read)
+        missing = yield from _find_gaps(content)
+        write_about(group, job, missing, wrong_clocks(content), involved_jobs(content))
+        yield from _write_tables(group, _tables(content, scope), content, read)
 
 
 @contextlib.contextmanager
@@ -200,6 +210,10 @@ def sync(path: Path) -> None:
 
 def gaps(content: LogContent) -> list[Gap]:
     """Return the stretches without values: those that were noted, and those longer than three periods of a node."""
+    return finish(_find_gaps(content))
+
+
+def _find_gaps(content: LogContent) -> Steps[list[Gap]]:
     noted = [
         Gap(note.node, note.about["since"], note.about["until"], str(note.about.get("why", "")))
         for note in content.notes
@@ -207,11 +221,14 @@ def gaps(content: LogContent) -> list[Gap]:
     ]
     times = [array("q") for _ in content.nodes]
     for group in content.groups.values():
-        for at, host in zip(group.times, group.nodes, strict=True):
+        for row, (at, host) in enumerate(zip(group.times, group.nodes, strict=True), 1):
             times[host].append(at)
-    silent = [
-        gap for node, instants in zip(content.nodes, times, strict=True) for gap in _silences(node, sorted(instants))
-    ]
+            if row % _ROWS_A_STEP == 0:
+                yield
+    silent: list[Gap] = []
+    for node, instants in zip(content.nodes, times, strict=True):
+        silent += _silences(node, sorted(instants))
+        yield
     return sorted([*noted, *silent], key=lambda gap: (gap.since, gap.node))
 
 
@@ -305,7 +322,9 @@ def _reading_values(content: LogContent) -> Iterator[ReadValues]:
         os.close(fd)
 
 
-def _write_tables(group: "h5py.Group", tables: Sequence[_Table], content: LogContent, read: ReadValues) -> None:
+def _write_tables(
+    group: "h5py.Group", tables: Sequence[_Table], content: LogContent, read: ReadValues
+) -> Iterator[None]:
     """Write all rows, by time and host, so many at once that they take some megabytes."""
     _, np = load()
     groups = [rows for rows in content.groups.values() if rows.times and rows.names]
@@ -320,8 +339,10 @@ def _write_tables(group: "h5py.Group", tables: Sequence[_Table], content: LogCon
             blocks.append((which, here, read(groups[which], part["row"][here])))
         for writer in writers:
             writer.add(part, blocks)
+        yield
     for writer in writers:
         writer.finish(content.nodes)
+        yield
 
 
 def _row_order(np: Any, groups: Sequence[RowGroup]) -> Any:

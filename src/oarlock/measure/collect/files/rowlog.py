@@ -16,10 +16,12 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from oarlock.measure.collect.files.steps import Steps, finish
 
 MAGIC = b"\xa9R"
 _TABLE, _NODE, _ROW, _NOTE, _MARK = 1, 2, 3, 4, 5
@@ -121,19 +123,31 @@ def read_log_file(
 
 def survey_log(path: Path) -> LogContent:
     """Read a log without its values: it may be larger than the memory. `RowGroup.places` says where they are."""
+    return finish(survey_in_steps(path))
+
+
+def survey_in_steps(path: Path) -> Steps[LogContent]:
+    """Read a log as `survey_log` does, a piece at a time."""
     reader = _LogSurvey()
     reader.content.path = path
-    _feed_file(path, reader)
+    yield from _feed_pieces(path, reader)
     return reader.content
 
 
 def _feed_file(path: Path, reader: "_LogReader", watch: Watch = lambda _content: None) -> None:
+    for _ in _feed_pieces(path, reader):
+        watch(reader.content)
+
+
+def _feed_pieces(path: Path, reader: "_LogReader") -> Iterator[None]:
     rest = b""
     with path.open("rb", buffering=0) as file:
-        while not reader.ended and (piece := file.read(_PIECE)):
+        left = os.fstat(file.fileno()).st_size  # what is appended between two pieces is not read: there may be no end
+        while not reader.ended and (piece := file.read(min(_PIECE, left))):
+            left -= len(piece)
             data = rest + piece if rest else piece
             rest = data[reader.feed(data) :]
-            watch(reader.content)
+            yield
 
 
 class _LogReader:
