@@ -56,6 +56,7 @@ COMPONENTS: Mapping[str, Component] = {
         Component("pushgateway", "prometheus-pushgateway", "prometheus-pushgateway", "pushing measurements"),
         Component("slurmctld", "slurmctld", "slurmctld", "measuring jobs of a real Slurm"),
         Component("slurmd", "slurmd", "slurmd", "measuring jobs of a real Slurm"),
+        Component("slurmdbd", "slurmdbd", "slurmdbd", "reading the accounting of a real Slurm", soak=True),
     )
 }
 

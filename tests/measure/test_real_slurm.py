@@ -61,23 +61,66 @@ pytestmark = [
 ]  # fmt: skip
 
 
-class Slurm:
-    """munged, slurmctld and slurmd with a folder, ports and a node name of their own."""
+ACCOUNTING_CONF = """
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={folder}/munge.socket
+"""
+DATABASE_CONF = """
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+PidFile={folder}/slurmdbd.pid
+LogFile={folder}/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=pw
+StorageLoc=slurm_acct_db
+"""
 
-    def __init__(self, folder: Path, stack: ExitStack):
+
+class Slurm:
+    """munged, slurmctld and slurmd with a folder, ports and a node name of their own.
+
+    `database` is the socket of a MariaDB for slurmdbd, which is started if there is one.
+    """
+
+    def __init__(self, folder: Path, stack: ExitStack, *, database: Path | None = None):
         self.folder = folder
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
         ports = {"controller_port": free_port(), "node_port": free_port()}
-        (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=socket.gethostname(), node=NODE, **ports))
-        (folder / "cgroup.conf").write_text(CGROUP_CONF)
+        conf = CONF.format(folder=folder, host=socket.gethostname(), node=NODE, **ports)
         for name in ("state", "spool"):
             (folder / name).mkdir()
         self._munge(stack)
+        if database is not None:
+            conf += self._account(stack, database)
+        (folder / "slurm.conf").write_text(conf)
+        (folder / "cgroup.conf").write_text(CGROUP_CONF)
+        if database is not None:
+            wait_until(
+                lambda: self.run("sacctmgr", "--immediate", "add", "cluster", "soak", check=False) != "", "slurmdbd", 60
+            )
         self._start(stack, "slurmctld", "-D", "-f", str(folder / "slurm.conf"))
         self._start(stack, "slurmd", "-D", "-N", NODE, "-f", str(folder / "slurm.conf"))
         wait_until(
             lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T", check=False), "a node that is idle", 60
         )
+
+    def _account(self, stack: ExitStack, database: Path) -> str:
+        """Start slurmdbd; return the settings by which the others find it."""
+        self.environment["MYSQL_UNIX_PORT"] = str(database)
+        port, own = free_port(), self.folder / "slurmdbd.conf"
+        own.touch(mode=0o600)
+        own.write_text(DATABASE_CONF.format(folder=self.folder, port=port, host=socket.gethostname()))
+        (self.folder / "slurm.conf").write_text("ClusterName=soak\n")
+        self._start(stack, "slurmdbd", "-D")
+        return ACCOUNTING_CONF.format(folder=self.folder, port=port)
 
     def _munge(self, stack: ExitStack) -> None:
         key = self.folder / "munge.key"

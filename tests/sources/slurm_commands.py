@@ -31,11 +31,19 @@ def live(number, state, *, user=("ann", 1001), cpus=2, nodes=1, name=None, **mor
     } | _UNSET | {f"%{letter}": text for letter, text in more.items()}  # fmt: skip
 
 
+def step(number, name="", **more):
+    """A row of sacct about what a job used, or one of its steps."""
+    told = {"NCPUS": "2", "ElapsedRaw": "1000", "TotalCPU": "00:00:00", "AllocTRES": "cpu=2,mem=1000M"}
+    written = f"{number}.{name}" if name else str(number)
+    return {"JobIDRaw": written, **told, "TRESUsageInTot": "", "TRESUsageOutTot": "", **more}
+
+
 class PlayedSlurm:
     """What a cluster has. `ran` are the commands that were executed; `broken` ones fail."""
 
     def __init__(self):
         self.nodes, self.live, self.ended = NODES, [], []
+        self.steps, self.node_events = [], []
         self.ran, self.broken = [], set()
         self.clock = 0.0
 
@@ -61,9 +69,15 @@ class PlayedSlurm:
             lines.append(line + "\n")
         return "".join(lines)
 
+    def _sacctmgr(self, options):
+        return "".join("|".join(event) + "\n" for event in self.node_events)
+
     def _sacct(self, options):
         names, between = options["format"].split(","), options["delimiter"]
         rows = self.ended
+        if "TotalCPU" in names:
+            rows = [row for row in self.steps if row["JobIDRaw"].partition(".")[0] in options["jobs"].split(",")]
+            options = {}
         if "jobs" in options:
             rows = [row for row in rows if row["JobIDRaw"] in options["jobs"].split(",")]
         lines = [names, *([row[name] for name in names] for row in rows)]

@@ -34,7 +34,7 @@ JOBS = """CREATE TABLE peer_job_table (
 ASSOC = """CREATE TABLE peer_assoc_table (creation_time bigint unsigned NOT NULL, id_assoc int unsigned NOT NULL
   AUTO_INCREMENT PRIMARY KEY, `user` tinytext NOT NULL DEFAULT '', acct tinytext NOT NULL, lft int NOT NULL,
   rgt int NOT NULL);"""
-EVENTS = """CREATE TABLE peer_event_table (deleted tinyint NOT NULL DEFAULT 0, time_start bigint unsigned NOT NULL,
+EVENTS = """CREATE TABLE peer_event_table (time_start bigint unsigned NOT NULL,
   time_end bigint unsigned NOT NULL DEFAULT 0, node_name tinytext NOT NULL DEFAULT '', cluster_nodes text NOT NULL
   DEFAULT '', reason tinytext NOT NULL, reason_uid int unsigned NOT NULL DEFAULT 4294967294,
   state int unsigned NOT NULL DEFAULT 0, tres text NOT NULL DEFAULT '');"""
@@ -128,6 +128,8 @@ def test_the_portal_shows_what_slurm_has(accounting, tmp_path):
             assert {number: len(cores) for number, cores in held.items()} == {1: 2, 2: 3, 5: 2}
             assert not set(held[1]) & set(held[5])  # both ran on n1 at once
             assert [queue.name for queue in overview.queues] == ["main"]
+            assert {(bar.state, bar.start, bar.stop) for bar in chart.states} == {("Dead", NOW - 9000, NOW + 100)}
+            assert len(chart.states) == 2, "n3 and its cores"
             accounting.run(job(2, 3, NOW - 600, NOW, inx=21, user=2, nodes="n[1-2]", cpus=3), "slurm_acct_db")
             await portal.core.follower.look()
             assert (await portal.ask("jobs.show", id=2)).state == "Terminated"

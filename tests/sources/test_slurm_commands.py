@@ -14,13 +14,14 @@ from oarlock.model.job import JobState
 from oarlock.model.source import SourceAway
 from oarlock.node.commands import CommandFailed, output
 from oarlock.server.sources import slurm_commands
+from oarlock.server.sources.accounted import AccountedUsages
 from oarlock.server.sources.slurm_commands import accounted_job, open_commands
 from oarlock.web.pages.overview import overview
 from tests.measure.test_real_slurm import NODE, Slurm
 from tests.measure.test_real_slurm import slurm as real_slurm  # noqa: F401  (a fixture)
 from tests.monitoring import needs_cgroups
 from tests.sources.oar_cluster import NOW
-from tests.sources.slurm_commands import PlayedSlurm, ended, live
+from tests.sources.slurm_commands import PlayedSlurm, ended, live, step
 from tests.sources.test_oar import Portal
 from tests.sources.test_slurm import RECORDED
 from tests.waiting import wait_until
@@ -76,6 +77,74 @@ def test_the_portal_shows_what_slurms_commands_tell(tmp_path):
             await portal.core.follower.look()
             assert (await portal.ask("jobs.show", id=2)).state == "Terminated"
             assert (await portal.ask("jobs.show", id=3)).state == "Error", "Slurm does not have it any more"
+        finally:
+            await portal.close()
+
+    asyncio.run(story())
+
+
+def test_the_chart_has_when_nodes_were_away_as_slurmdbd_knows(tmp_path):
+    played = PlayedSlurm()
+    down, drained = str(1), str(1 << 9)
+    played.node_events = [
+        ("n1", down, str(NOW - 5000), str(NOW - 4000)), ("n3", down, str(NOW - 900), "Unknown"),
+        ("n2", drained, str(NOW - 5000), "0"), ("gone", down, str(NOW - 5000), "0"), ("", "0", str(NOW - 9000), "0"),
+    ]  # fmt: skip
+
+    async def story():
+        portal = Portal(tmp_path, played.source(), source_history=1)
+        try:
+            await portal.core.follower.look()
+            cores = {row["resource_id"]: row["network_address"] for row in
+                     (await portal.ask("resources.list")).resources}  # fmt: skip
+            chart = await portal.ask("gantt", since=NOW - 6000, until=NOW + 100)
+            away = {(cores[bar.resource], bar.state, bar.start, bar.stop) for bar in chart.states}
+            assert away == {("n1", "Dead", NOW - 5000, NOW - 4000), ("n3", "Dead", NOW - 900, NOW + 100)}
+            assert len(chart.states) == 4 + 2, "all cores of the two nodes"
+            played.broken, played.clock = {"sacctmgr"}, 61
+            await portal.core.follower.look()
+            assert [health.says for health in portal.core.follower.health] == [""] * 4, "nothing else is missing"
+        finally:
+            await portal.close()
+
+    asyncio.run(story())
+
+
+def test_jobs_that_nobody_measures_have_what_slurm_counted(tmp_path):
+    played = PlayedSlurm()
+    played.ended = [
+        ended(1, "COMPLETED", NOW - 4000, NOW - 3000), ended(2, "COMPLETED", NOW - 4000, NOW - 3000, nodes="n[1-2]"),
+        ended(3, "FAILED", NOW - 2000, NOW - 1000),
+    ]  # fmt: skip
+    most = "cpu=00:08:20,mem=500M,fs/disk=3M"
+    played.steps = [
+        step(1, TotalCPU="00:08:20.000"), step(1, "batch", TRESUsageInTot="mem=4M"),
+        step(1, "0", TRESUsageInTot=most, TRESUsageOutTot="fs/disk=1M"), step(2, TotalCPU="00:01:40.000"), step(3),
+    ]  # fmt: skip
+
+    async def story():
+        portal = Portal(tmp_path, played.source(), source_history=1)
+        accounted = portal.core.accounted = AccountedUsages(portal.core, portal.core.follower._source)
+        try:
+            await portal.core.follower.look()
+            assert (await accounted.look(), await accounted.look()) == (3, 0)
+            first = await portal.ask("jobs.usage", id=1)
+            assert (first.cpu_seconds, first.cpus, first.memory_own_peak_bytes, first.memory_limit_bytes) == (
+                500.0, 2, 500 << 20, 1000 << 20,
+            )  # fmt: skip
+            assert (first.read_bytes, first.written_bytes, first.samples, first.coverage) == (3 << 20, 1 << 20, 0, 0)
+            report = (await portal.ask("jobs.report", id=1)).text
+            assert any("0.5 of 2 busy" in line for line in report)
+            assert any("500 MiB of 1000 MiB" in line for line in report)
+            assert "  Not sampled: counted once, when the job ended." in report
+            found = [finding.id for finding in (await portal.ask("jobs.findings", id=1)).findings]
+            assert found == ["time.short"], "what wants samples is not found without them"
+            second, third = [await portal.ask("jobs.usage", id=number) for number in (2, 3)]
+            assert (second.cpu_seconds, second.memory_own_peak_bytes) == (100.0, None)
+            assert third.cpu_seconds is None, "not zero"
+            days = (await portal.ask("usage.days", user="ann", since=NOW - 9000)).rows
+            assert sum(row.usage.core_busy_seconds for row in days) == pytest.approx(600, rel=0.01)
+            assert {health.name: health.answers for health in portal.core.source_health}["Slurm's commands: usage"]
         finally:
             await portal.close()
 
@@ -177,7 +246,7 @@ def test_what_was_said_holds_for_a_minute_and_so_does_a_failure():
         source.live()
         source.nodes(since=0)
         source.ended((NOW - 60, 0), 10)
-    assert played.ran == ["squeue", "sinfo", "sacct"]
+    assert played.ran == ["squeue", "sinfo", "sacctmgr", "sacct"]
     played.clock, played.broken, played.ran = 61, {"squeue"}, []
     for _ in range(2):
         with pytest.raises(SourceAway, match="Slurm's commands does not answer: squeue: slurm_load_jobs error"):

@@ -12,7 +12,7 @@ from oarlock.insight.period import (
     use_bars,
     worst_cells,
 )
-from oarlock.insight.report import JobReport, headline, node_cells
+from oarlock.insight.report import JobReport, headline, how_measured, node_cells
 from oarlock.model.errors import OarlockError
 
 _TEMPLATES = Path(__file__).parent
@@ -54,7 +54,6 @@ def _compile(template: str, page: dict[str, object]) -> bytes:
 
 def _page(report: JobReport) -> dict[str, object]:
     title, subtitle = headline(report)
-    measured = "" if report.coverage is None else f", {report.coverage * 100:.0f} % of the time"
     return {
         "title": title,
         "subtitle": subtitle,
@@ -62,7 +61,7 @@ def _page(report: JobReport) -> dict[str, object]:
         "amounts": report.amounts,
         "findings": report.findings,
         "nodes": [node_cells(line) for line in report.nodes],
-        "footer": f"Measured by {report.samples} samples{measured}.",
+        "footer": how_measured(report),
     }
 
 

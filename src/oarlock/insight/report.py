@@ -193,9 +193,16 @@ def _node_table(nodes: Iterable[NodeLine]) -> list[str]:
 
 def _amount_lines(report: JobReport) -> list[str]:
     counted = ", ".join(f"{label.lower()} {text}" for label, text in report.amounts)
-    measured = "" if report.coverage is None else f", {report.coverage * 100:.0f} % of the time"
     lines = [f"  {counted[:1].upper()}{counted[1:]}."] if counted else []
-    return [*lines, f"  Measured by {report.samples} samples{measured}."]
+    return [*lines, f"  {how_measured(report)}"]
+
+
+def how_measured(report: JobReport) -> str:
+    """Return the sentence about what the numbers stand for."""
+    if not report.samples:
+        return "Not sampled: counted once, when the job ended."
+    covered = "" if report.coverage is None else f", {report.coverage * 100:.0f} % of the time"
+    return f"Measured by {report.samples} samples{covered}."
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES
 from oarlock.model.resource import DEFAULT_TYPE, Value
-from oarlock.model.source import SourceEvent, SourceJob, SourceNode, SourceNodes, SourceResource
+from oarlock.model.source import (
+    NodeChange,
+    SourceEvent,
+    SourceJob,
+    SourceNode,
+    SourceNodes,
+    SourceResource,
+    StateChange,
+)
 from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import cluster_copy
@@ -104,7 +112,14 @@ class ClusterCopy:
     def take_nodes(self, tx: Tx, answer: SourceNodes) -> list[str]:
         """Write what the cluster has, if it changed; return properties that could not be copied."""
         print_ = _fingerprint(
-            [answer.resources, answer.nodes, answer.queues, answer.changes, sorted(map(str, answer.kinds))]
+            [
+                answer.resources,
+                answer.nodes,
+                answer.queues,
+                answer.changes,
+                answer.node_changes,
+                sorted(map(str, answer.kinds)),
+            ]
         )
         if print_ == self._nodes:
             return []
@@ -113,7 +128,7 @@ class ClusterCopy:
             rows, kinds = _numbered(tx, answer.nodes)
         refused = cluster_copy.write_resources(tx, rows, kinds)
         cluster_copy.write_queues(tx, answer.queues)
-        cluster_copy.write_changes(tx, answer.changes)
+        cluster_copy.write_changes(tx, [*answer.changes, *_of_cores(rows, answer.node_changes)])
         self._seats.take_cores(cluster_copy.numbered(tx))
         self._nodes = print_
         return refused
@@ -158,6 +173,18 @@ class ClusterCopy:
     def forget(self) -> None:
         """Write everything again next time: the last transaction failed."""
         self._jobs, self._ended, self._nodes = {}, {}, b""
+
+
+def _of_cores(rows: Sequence[SourceResource], changes: Sequence[NodeChange]) -> list[StateChange]:
+    """Return the changes of the cores of nodes, numbered from 1."""
+    cores: defaultdict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        cores[str(row.values.get("network_address"))].append(row.id)
+    of_cores = ((number, change) for change in changes for number in cores[change.node])
+    return [
+        StateChange(at, number, change.state, change.start, change.stop)
+        for at, (number, change) in enumerate(of_cores, 1)
+    ]
 
 
 def _fingerprint(value: object) -> bytes:

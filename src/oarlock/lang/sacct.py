@@ -1,6 +1,6 @@
 """Output of `sacct --parsable2`: a line with the names of fields, then a line a job. Steps of jobs are left out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from oarlock.model.errors import BadRequest
 
@@ -25,25 +25,27 @@ def read_rows(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
             yield row
 
 
-def read_separated(text: str, separator: str) -> Iterator[Mapping[str, str]]:
-    """Yield the fields of each job where a separator stands between them that no user could know.
+def read_separated(
+    text: str, separator: str, *, needed: Sequence[str] = NEEDED, steps: bool = False
+) -> Iterator[Mapping[str, str]]:
+    """Yield the fields of each job, and of its steps where they are wanted, by a separator that no user could know.
 
     The name of a job may hold bars and line ends: what it makes look like other jobs lacks the separator, and is left
     out.
     """
     lines = text.split("\n")
-    names = _names(lines[0], separator)
+    names = _names(lines[0], separator, needed)
     for line in lines[1:]:
         values = line.split(separator)
         if len(values) == len(names):
             row = dict(zip(names, values, strict=True))
-            if row["JobIDRaw"].isdecimal():
+            if row["JobIDRaw"].isdecimal() or steps:
                 yield row
 
 
-def _names(line: str, separator: str) -> list[str]:
+def _names(line: str, separator: str, needed: Sequence[str] = NEEDED) -> list[str]:
     names = line.rstrip("\r\n").split(separator)
-    missing = [name for name in NEEDED if name not in names]
+    missing = [name for name in needed if name not in names]
     if missing:
         raise BadRequest(f"The output of sacct has no field {missing[0]}.", hint=f"Make it with: {COMMAND}")
     return names

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from oarlock.model.job import JobState
+from oarlock.model.source import NodeChange
 
 _PART = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\])?([^,\[\]]*)")
 _MOST_HOSTS = 100_000
@@ -78,6 +79,12 @@ def node_state(number: int) -> tuple[str, bool]:
     if number & _BASE == _DOWN:
         return "Dead", bool(number & _DRAIN)
     return "Alive", bool(number & _DRAIN)
+
+
+def node_change(name: str, number: int, start: int, stop: int) -> NodeChange | None:
+    """Return when a node was away, of an event of slurmdbd; None where it only took no new jobs."""
+    state, _ = node_state(int(number))
+    return None if state == "Alive" else NodeChange(name, state, int(start), int(stop))
 
 
 _FAILED_NODES = ("down", "fail", "error", "unknown", "future")

@@ -126,10 +126,20 @@ class StateChange(NamedTuple):
     stop: int
 
 
+class NodeChange(NamedTuple):
+    """A node was in a state from `start` to `stop`; 0 while it still is."""
+
+    node: str
+    state: str
+    start: int
+    stop: int
+
+
 class SourceNodes(Struct, frozen=True):
     """What a cluster has: resources, queues, and when which resource was in which state.
 
-    `kinds` has the type of each property. A source that knows nodes and their cores only gives `nodes` instead.
+    `kinds` has the type of each property. A source that knows nodes and their cores only gives `nodes` and
+    `node_changes` instead of `resources` and `changes`.
     """
 
     resources: Sequence[SourceResource] = ()
@@ -137,6 +147,7 @@ class SourceNodes(Struct, frozen=True):
     nodes: Sequence["SourceNode"] = ()
     queues: Sequence[SourceQueue] = ()
     changes: Sequence[StateChange] = ()
+    node_changes: Sequence[NodeChange] = ()
 
 
 class SourceNode(Struct, frozen=True):

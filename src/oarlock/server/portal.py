@@ -42,6 +42,7 @@ from oarlock.server.mailing.mail_queue import MailQueue
 from oarlock.server.process import logs
 from oarlock.server.process.clock import RealClock
 from oarlock.server.process.reserves import raise_limit
+from oarlock.server.sources.accounted import AccountedUsages, UsageSource
 from oarlock.server.sources.facilities import SiteFacilities
 from oarlock.server.sources.follow import SourceFollower
 from oarlock.server.sources.measured import EngineMeasurements
@@ -92,6 +93,7 @@ class PortalCore(DatabaseAccess):
         self.hopeless: Mapping[int, str] = {}
         self.passes: Sequence[PassRecord] = ()  # we plan nothing here
         self.follower: SourceFollower | None = None
+        self.accounted: AccountedUsages | None = None
 
     @property
     def now(self) -> int:
@@ -101,7 +103,9 @@ class PortalCore(DatabaseAccess):
     @property
     def source_health(self) -> list[SourceHealth]:
         """How all sources fare."""
-        return [*(self.follower.health if self.follower else ()), *self.collector.health, *self.facilities.health]
+        accounted = [self.accounted.health] if self.accounted else []
+        followed = self.follower.health if self.follower else ()
+        return [*followed, *accounted, *self.collector.health, *self.facilities.health]
 
     def _seen_until(self) -> int:
         return self.follower.seen_until if self.follower else 0
@@ -135,6 +139,8 @@ class PortalCore(DatabaseAccess):
 
     async def close(self) -> None:
         """Close what is open."""
+        if self.accounted is not None:
+            self.accounted.close()
         if self.follower is not None:
             await self.follower.close()
         await self.collector.close()
@@ -193,6 +199,9 @@ async def _serve(core: PortalCore, source: ClusterSource) -> None:
     ]
     if core.measurements is not None:
         tasks.append(asyncio.create_task(core.measurements.run(core.config.source_period)))
+    elif isinstance(source, UsageSource):
+        core.accounted = AccountedUsages(core, source)
+        tasks.append(asyncio.create_task(core.accounted.run(core.config.source_period)))
     if core.config.mail_smtp_server:
         tasks.append(asyncio.create_task(_send_mails(core)))
     stopping = asyncio.create_task(core.stopping.wait())

@@ -12,11 +12,13 @@ from typing import Any
 
 from oarlock.lang import slurm
 from oarlock.lang.sacct import COMMAND, NEEDED, is_set, read_separated, state_word, wait_status
+from oarlock.lang.sacct_usage import USAGE_FIELDS, AccountedUsage, read_usage
 from oarlock.model.errors import BadRequest, ConfigRefused
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
 from oarlock.model.source import (
     QUESTION_SECONDS,
     EndedJobs,
+    NodeChange,
     SourceAway,
     SourceChoice,
     SourceEvent,
@@ -44,6 +46,8 @@ _ENDED_FIELDS = (*NEEDED, "JobID", "UID", "Account", "TimelimitRaw", "JobName") 
 _OVER = "CANCELLED,COMPLETED,FAILED,TIMEOUT,NODE_FAIL,PREEMPTED,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY"
 _FINISHING = "COMPLETING"
 _NOWHERE = frozenset({"", "None assigned", "Unknown", "(null)"})
+_EVENT_FIELDS = ("NodeName", "StateRaw", "TimeStart", "TimeEnd")
+_DAY = 86_400
 _MEMORY_PROPERTY = "memnode"  # in MB, as OAR's sites have it
 
 Run = Callable[[Sequence[str]], str]
@@ -70,14 +74,15 @@ class SlurmCommands:
         self._over: set[int] = set()
         self._separator = f"|{secrets.token_hex(6)}|"
 
-    def nodes(self, *, since: int) -> SourceNodes:  # noqa: ARG002  (sinfo knows the present alone)
-        """Return nodes as sinfo has them now, and partitions."""
+    def nodes(self, *, since: int) -> SourceNodes:
+        """Return nodes as sinfo has them now, partitions, and since when nodes were away, as far as slurmdbd knows."""
         text = self._ask("sinfo", "--all", "--Node", "--noheader", f"--format={_NODE_FIELDS}")
         rows = [row for line in text.splitlines() if len(row := line.split("|")) == _NODE_FIELDS.count("%")]
         nodes = {row[0]: _node(row) for row in rows}
         partitions = {row[4]: row[5] == "up" for row in rows}
         queues = [SourceQueue(name, 0, active=is_up) for name, is_up in sorted(partitions.items())]
-        return SourceNodes(nodes=[nodes[name] for name in sorted(nodes)], queues=queues)
+        changes = [change for change in self._events_of_nodes(since) if change.node in nodes]
+        return SourceNodes(nodes=[nodes[name] for name in sorted(nodes)], queues=queues, node_changes=changes)
 
     def live(self) -> Sequence[SourceJob]:
         """Return jobs that wait and run: squeue knows why, and when one would start."""
@@ -120,6 +125,32 @@ class SlurmCommands:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def usage(self, ids: Collection[int]) -> dict[int, AccountedUsage]:
+        """Return what these jobs used, from the rows of their steps."""
+        fields = f"--format={','.join(USAGE_FIELDS)}"
+        text = self._ask("sacct", "--allusers", "--parsable2", f"--delimiter={self._separator}", fields,
+                         f"--jobs={','.join(map(str, sorted(ids)))}")  # fmt: skip
+        try:
+            return read_usage(read_separated(text, self._separator, needed=USAGE_FIELDS, steps=True))
+        except BadRequest as error:
+            raise SourceAway(self.name, f"sacct is not understood ({error})") from error
+
+    def _events_of_nodes(self, since: int) -> list[NodeChange]:
+        """Return when nodes were away; nothing where sacctmgr does not answer: what is now is known without it."""
+        day = since - since % _DAY  # the same question all day
+        try:
+            text = self._ask("sacctmgr", "--noheader", "--parsable2", "show", "event", "event=node",
+                             f"start={_date(day)}", f"format={','.join(_EVENT_FIELDS)}")  # fmt: skip
+        except SourceAway:
+            return []
+        rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_EVENT_FIELDS)]
+        changes = [
+            slurm.node_change(name, _number(state), _instant(start), _instant(stop))
+            for name, state, start, stop in rows
+            if name
+        ]
+        return [change for change in changes if change]
 
     def _sacct(self, *choice: str) -> list[SourceJob]:
         fields = f"--format={','.join(_ENDED_FIELDS)}"
@@ -240,6 +271,10 @@ def _node(row: Sequence[str]) -> SourceNode:
     state, is_drained = slurm.node_state_of(word)
     properties = {_MEMORY_PROPERTY: int(memory)} if memory.isdecimal() and int(memory) else {}
     return SourceNode(name, max(int(cpus) if cpus.isdecimal() else 0, 1), state, is_drained, dict(properties))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _hosts(text: str) -> list[str]:

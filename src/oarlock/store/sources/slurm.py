@@ -61,7 +61,7 @@ def grant(cluster: str, *, database: str, account: str, host: str) -> str:
         f"  SELECT {columns}, a.`user` FROM `{database}`.`{cluster}_job_table` j\n"
         f"  LEFT JOIN `{database}`.`{cluster}_assoc_table` a ON a.id_assoc = j.id_assoc WHERE j.deleted = 0;\n"
         f"CREATE OR REPLACE SQL SECURITY DEFINER VIEW `{database}`.`oarlock_nodes` AS\n"
-        f"  SELECT {nodes} FROM `{database}`.`{cluster}_event_table` WHERE deleted = 0;\n"
+        f"  SELECT {nodes} FROM `{database}`.`{cluster}_event_table`;\n"
     )  # fmt: skip
     rights = "".join(f"GRANT SELECT ON `{database}`.`{view}` TO {who};\n" for view in ("oarlock_jobs", "oarlock_nodes"))
     return (
@@ -92,14 +92,18 @@ class SlurmDatabase:
                 .limit(1)
             )
             down = tx.execute(
-                select(row.node_name, row.state, row.tres, row.time_end)
+                select(row.node_name, row.state, row.tres, row.time_start, row.time_end)
                 .where(row.node_name != "", or_(row.time_end == 0, row.time_end >= since))
                 .order_by(row.time_start)
             ).all()
             names = tx.execute(select(job.partition).where(_recent(since)).distinct()).scalars().all()
         partitions = sorted({part for text in names for part in str(text).split(",") if part})
         queues = [SourceQueue(name, 0, active=True) for name in partitions]
-        return SourceNodes(nodes=_described(registered, down), queues=queues)
+        nodes = _described(registered, down)
+        present = {node.name for node in nodes}
+        events = [slurm.node_change(row.node_name, row.state, row.time_start, row.time_end) for row in down]
+        changes = [change for change in events if change and change.node in present]
+        return SourceNodes(nodes=nodes, queues=queues, node_changes=changes)
 
     def live(self) -> Sequence[SourceJob]:
         """Return jobs that wait and run."""
