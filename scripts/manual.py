@@ -70,8 +70,6 @@ variables compared. What is not the same, and why:
 | --- | --- | --- |
 | `-d after:`, `aftercorr:`, `singleton`, kinds with `?`, two kinds together, `--kill-on-invalid-dep` | refused | a \
 job waits for the ends of others, all in one way (`-t dependency=`) |
-| `-a 1-9%2` | each task waits for the end of the second one before it | two at most run at a time, as in Slurm; a \
-task that takes long holds up those behind it, and not all others |
 | `-N 1-2` | refused | a request has one size; `-n` alone takes cores wherever they are |
 | `--gres=gpu:KIND:1`, other resources | refused | the kind of a GPU is a property: `-C` |
 | `--comment`, `--nice`, `--licenses`, and what is not listed above | refused | there is no place for it |

@@ -84,6 +84,8 @@ def why(
     broken = dict(seen.broken)
     if job_id in broken:
         return WaitReason(job_id, Obstacle.SET_ASIDE, broken[job_id])
+    if job_id in seen.held_back:
+        return WaitReason(job_id, Obstacle.ARRAY_LIMIT, seen.held_back[job_id].says)
     if job_id not in state.waiting:
         return _accepted(state, job)
     reason = Explainer(state).why(job_id)

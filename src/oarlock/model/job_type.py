@@ -29,6 +29,7 @@ class JobType(StrEnum):
     ORIGIN = "origin"  # which program submitted it: a label that client libraries of OAR add, without effect
     STATE = "state"  # `state=permissive`: it also gets resources that are Absent or Suspected
     QOS = "qos"  # names a weight of the priority policy
+    AT_ONCE = "at_once"  # of its array, so many run at the same time
     DEPENDENCY = "dependency"  # how the jobs that it waits for have to end
 
 
@@ -71,6 +72,9 @@ VALUES: Mapping[str, TypeValue] = {
     T.DEADLINE: TypeValue(re.compile("=.+"), f"a date, as in deadline={_DATE}"),
     T.EXPIRE: TypeValue(re.compile("=.+"), f"a date, as in expire={_DATE}"),
     T.STATE: TypeValue(re.compile("=permissive"), "state=permissive"),
+    T.AT_ONCE: TypeValue(
+        re.compile("=[1-9][0-9]{0,5}"), "how many jobs of the array may run at the same time, as in at_once=4"
+    ),
     T.DEPENDENCY: TypeValue(re.compile("=(ok|any|notok)"), "dependency=ok, dependency=any or dependency=notok"),
     T.ORIGIN: TypeValue(re.compile("=.+"), "the name of a program, as in origin=snakemake"),
 }
@@ -98,6 +102,7 @@ class JobTypes(NamedTuple):
     expire: str | None = None
     qos: str | None = None
     dependency: str | None = None
+    at_once: str | None = None
 
     @property
     def is_container(self) -> bool:
@@ -147,4 +152,5 @@ def parse_types(types: tuple[str, ...]) -> JobTypes:
         expire=last.get(T.EXPIRE),
         qos=first.get(T.QOS),
         dependency=first.get(T.DEPENDENCY),
+        at_once=first.get(T.AT_ONCE),
     )

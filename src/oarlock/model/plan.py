@@ -87,6 +87,7 @@ class Obstacle(StrEnum):
     CONFLICT = "conflict"  # a reservation whose date is taken
     ALWAYS_ASSIGNED = "always assigned"  # a resource that every job needs is not Alive
     QUOTA = "quota"  # a quota never allows that much, or not at that date
+    ARRAY_LIMIT = "array limit"  # as many jobs of its array as may run at once run, or come before it
     POSTPONED = "postponed"  # it has an own earliest start, and its queue promises no date
     CONTAINER = "container"  # its container does not exist, or never has that much for so long
     MAINTENANCE = "maintenance"  # a window it would run into

@@ -68,7 +68,6 @@ class Submission(Struct, frozen=True, kw_only=True):
     stdout: str | None = None
     stderr: str | None = None
     array: tuple[str, ...] = ("",)  # one member a job: the parameters put behind its command
-    at_once: int = 0  # how many of them may run at the same time; 0: as many as there is room for
     resubmit_of: int = 0
     use_key: bool = False  # a key that was brought is none of the rules' business
     initial_request: str = ""

@@ -68,14 +68,17 @@ def test_an_array_that_writes_too_many_bytes_is_refused(submitter: Submitter):
         submitter.admit(command="true", directory="/" + "d" * 4000, array=[""] * 100_000)
 
 
-def test_a_member_waits_for_the_one_so_many_places_before_it(submitter: Submitter):
+def test_the_limit_of_an_array_is_a_type_of_its_jobs(submitter: Submitter):
     before = submitter.submit(command="first")[0].id
-    ids = [job.id for job in submitter.submit(command="a", array=[""] * 5, at_once=2, after=[before])]
-    assert rows(submitter.tx, "SELECT job_id, job_id_required FROM job_dependencies ORDER BY 1, 2") == [
-        pair
-        for place, number in enumerate(ids)
-        for pair in [(number, before), *([(number, ids[place - 2])] if place >= 2 else [])]
-    ]
+    members = submitter.submit(command="a", array=[""] * 3, at_once=2, after=[before])
+    assert [job.types for job in members] == [("at_once=2",)] * 3
+    waits_for = [(job.id, before) for job in members]
+    assert rows(submitter.tx, "SELECT job_id, job_id_required FROM job_dependencies ORDER BY 1, 2") == waits_for
+
+
+def test_a_limit_and_a_date_are_refused_together(submitter: Submitter):
+    with pytest.raises(submission_errors.BadArray, match="Jobs of an array that is a reservation all begin"):
+        submitter.submit(command="a", array=["", ""], at_once=1, reservation=NOW + 1000)
 
 
 @pytest.mark.parametrize("limit", [-1, 100_001])
@@ -115,10 +118,8 @@ async def test_others_get_their_turn_between_the_slices_of_an_array(database: Da
         ]
         assert members[0] == taken.first
         assert {job.cpuset_name for job in members} == {f"ada_{number}" for number in taken.ids}
-        assert len(snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting) == MEMBERS + 1
-        assert rows(tx, "SELECT job_id, job_id_required FROM job_dependencies ORDER BY 1") == [
-            (taken.ids[-2], taken.ids[0]), (taken.ids[-1], taken.ids[1]),
-        ]  # fmt: skip
+        assert len(snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting) == MEMBERS - 2 + 1
+        assert {job.types for job in members} == {(f"at_once={MEMBERS - 2}",)}
     assert (await service.take(_array(), ADA, request_id="large")).ids == taken.ids
 
 

@@ -137,26 +137,14 @@ def _body(
     body["initial_request"] = shlex.join(["sbatch", *sys.argv[1:]])
     if tasks:
         body["array"] = [str(task) for task in tasks]
-        _limit_array(body, array or "")
+        if limit := array_limit(array or ""):
+            body["at_once"] = limit
     if parsed.given("hold"):
         body["hold"] = True
     if parsed.given("requeue") and not parsed.given("no_requeue"):
         body["types"] = [*body.get("types", []), "idempotent"]
     _expand_arrays(client, body)
     return body
-
-
-def _limit_array(body: dict[str, Any], array: str) -> None:
-    """Bound how many tasks run at a time: each waits for the end of another, however that ends."""
-    limit = array_limit(array)
-    if not limit:
-        return
-    kinds = [kind for kind in body.get("types", ()) if kind.startswith("dependency=")]
-    if kinds not in ([], ["dependency=any"]):
-        raise not_translated("--array", array, "With %COUNT the dependency can only be afterany.")
-    body["at_once"] = limit
-    if not kinds:
-        body["types"] = [*body.get("types", []), "dependency=any"]
 
 
 _OTHER_NAMES = {

@@ -245,7 +245,6 @@ def _parse_result(
         script=before.script,
         notes=before.notes,
         array=before.array,
-        at_once=before.at_once,
         file_id=before.file_id,
         resubmit_of=before.resubmit_of,
         uid=before.uid,

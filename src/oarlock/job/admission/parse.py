@@ -30,7 +30,7 @@ from oarlock.lang import where as conditions
 from oarlock.lang.limits import fits, short
 from oarlock.model.errors import TooLong, UnknownJob
 from oarlock.model.job import Job, JobKind, JobState, output_file
-from oarlock.model.job_type import parse_types
+from oarlock.model.job_type import JobType, parse_types
 from oarlock.model.submission import ResourceRequest, Submission
 from oarlock.model.submission_errors import (
     BadArray,
@@ -82,7 +82,7 @@ def read(
         script=_perhaps(options.command, payload.script),
         name=_perhaps(options.name, payload.name),
         project=_perhaps(options.project, payload.project),
-        types=_types(payload.types, now),
+        types=_types(payload, now),
         after=tuple(dict.fromkeys(payload.after)),
         reservation=reservation,
         hold=payload.hold,
@@ -94,7 +94,6 @@ def read(
         stdout=_perhaps(options.path, payload.stdout),
         stderr=_perhaps(options.path, payload.stderr),
         array=_array(payload.array),
-        at_once=payload.at_once,
         resubmit_of=payload.resubmit or 0,
         file_id=payload.file_id,
         use_key=payload.use_key or config.oarsub_force_job_key or _brings_key(payload),
@@ -174,8 +173,9 @@ def allow(user: str, uid: int | None, config: Config) -> None:
         )
 
 
-def _types(texts: Sequence[str], now: int) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(map(options.type_, texts)))
+def _types(payload: SubmissionPayload, now: int) -> tuple[str, ...]:
+    limit = [f"{JobType.AT_ONCE}={payload.at_once}"] if payload.at_once else []
+    types = tuple(dict.fromkeys(map(options.type_, [*limit, *payload.types])))
     dates.check(types, now=now)
     return types
 
@@ -316,6 +316,10 @@ def _together(submission: Submission, *, many: bool) -> None:
     if interactive and submission.reservation:
         raise InteractiveReservation(
             "A reservation cannot be interactive.", hint="Drop -I; `oarsub -C` enters the job once it runs."
+        )
+    if submission.reservation and parse_types(submission.types).at_once:
+        raise BadArray(
+            "Jobs of an array that is a reservation all begin at its date.", hint="Drop -t at_once, or the date."
         )
     # A reservation without a command holds its resources; one enters it with `oarsub -C`.
     runs_nothing = interactive or submission.reservation or parse_types(submission.types).noop or submission.resubmit_of

@@ -18,9 +18,8 @@ class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     `script` is the text of a script whose `#OAR` lines count. `launched_from` is where a relative `directory` begins,
     and the directory of a job that names none, neither here nor in its script; else that is `/`. `submitted_from`
     (`host:pid` of the command) is kept as OAR's `info_type` and believed by nobody. `file_id` is an archive that its
-    user has sent before (`PUT /files`). `at_once` bounds how many jobs of an array run at the same time: each waits for
-    the one that stands so many places before it, and its type `dependency` says how that has to end. `import_key` is a
-    private key, and `public_key` the half that belongs to it.
+    user has sent before (`PUT /files`). `at_once` bounds how many jobs of an array run at the same time, as the
+    type of that name does. `import_key` is a private key, and `public_key` the half that belongs to it.
     """
 
     resources: list[str] = []
@@ -108,7 +107,7 @@ def rows_of(submission: Submission, members: int | None = None) -> int:
         1 + sum(1 + len(group.levels) for group in alternative.groups)
         for alternative in submission.request.alternatives
     )
-    each = _OWN_ROWS + request + len(submission.types) + len(submission.after) + bool(submission.at_once)
+    each = _OWN_ROWS + request + len(submission.types) + len(submission.after)
     return each * (len(submission.array) if members is None else members)
 
 

@@ -294,7 +294,7 @@ def _prepared(
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = replace(request, where=_with_rules(request.where, submission.rule_where))
     return [
-        NewJob(replace(first, array_index=place), whole, submission.after, member, submission.at_once)
+        NewJob(replace(first, array_index=place), whole, submission.after, member)
         for place, member in enumerate(submission.array, 1)
     ]
 

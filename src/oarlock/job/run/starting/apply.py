@@ -31,7 +31,7 @@ from oarlock.plan.timeline.occupancy import Occupation
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import events, resources
 from oarlock.store.queries.job import jobs, moves, shapes, walltime_changes
-from oarlock.store.queries.planning import plans, predictions
+from oarlock.store.queries.planning import array_limits, plans, predictions
 from oarlock.store.queries.planning.plans import Prediction
 from oarlock.store.queries.site import administration
 from oarlock.store.queries.users import user_records
@@ -110,6 +110,9 @@ def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobSt
 def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
     """Leave out jobs that no longer wait, and those whose resources went away or to a new job."""
     waiting = [start for start in decision.starts if _waits(unit, start.job_id)]
+    if any(parse_types(unit.jobs[start.job_id].types).at_once for start in waiting):
+        held_back = array_limits.held_back(unit.tx)
+        waiting = [start for start in waiting if start.job_id not in held_back]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
     if any(unit.jobs[start.job_id].reservation is Reservation.SCHEDULED for start in waiting):
         doubted = user_records.users_in_doubt(unit.tx, now=unit.now)

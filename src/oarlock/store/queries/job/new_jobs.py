@@ -53,15 +53,13 @@ class NewJob(Struct, frozen=True):
     """A job to be stored: its fields (numbers are allocated by `add`), its request, and the jobs it waits for.
 
     Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
-    stands in `parameters` comes behind the command, which the members of an array have in common. A member of an array
-    also waits for the one that is `behind` places before it, if that is above zero and there is one.
+    stands in `parameters` comes behind the command, which the members of an array have in common.
     """
 
     job: Job
     request: ResourceRequest
     after: tuple[int, ...] = ()
     parameters: str = ""
-    behind: int = 0
 
 
 def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
@@ -83,7 +81,7 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
         for job, job_to_add in zip(added, new, strict=True)
     ]
     insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
-    add_details(tx, numbers, new, texts, [job.array_id for job in added])
+    add_details(tx, numbers, new, texts)
     return added
 
 
@@ -126,26 +124,15 @@ def _alone(job: Job, new: NewJob) -> Job:
     return replace(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
 
 
-def add_details(
-    tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str], arrays: Sequence[int]
-) -> None:
+def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str]) -> None:
     """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
     _add_logs(tx, numbers, new)
     _add_requests(tx, numbers, [new_job.request for new_job in new], texts)
     types = [(number, type_) for number, new_job in zip(numbers, new, strict=True) for type_ in new_job.job.types]
     numbered = zip(allocate_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
     insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
-    required = [
-        (number, before)
-        for number, new_job, array in zip(numbers, new, arrays, strict=True)
-        for before in _required(number, new_job, array)
-    ]
+    required = [(number, before) for number, new_job in zip(numbers, new, strict=True) for before in set(new_job.after)]
     insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
-
-
-def _required(number: int, new: NewJob, array_id: int) -> set[int]:
-    before = number - new.behind
-    return {*new.after, before} if new.behind and before >= array_id else set(new.after)
 
 
 COLUMNS: Sequence[str] = (*FIELDS.values(), "cpuset_name")
@@ -256,7 +243,7 @@ def add_array_slice(tx: Tx, incoming: IncomingArray, places: range) -> None:
     ]
     insert_rows(tx, "array_members", ["job_id", "array_id", "array_index", "command"], members)
     texts: dict[Condition, str] = {}
-    add_details(tx, numbers, [incoming.new] * len(numbers), texts, [incoming.first.id] * len(numbers))
+    add_details(tx, numbers, [incoming.new] * len(numbers), texts)
 
 
 def finish_array(tx: Tx, incoming: IncomingArray) -> None:

@@ -1,13 +1,13 @@
 """The scheduler's snapshot, read in a bounded number of queries whatever the number of jobs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Select, and_, bindparam, case, func, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, literal_column, not_, or_, select
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
@@ -18,7 +18,8 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import properties
 from oarlock.store.queries.job import jobs as stored_jobs
 from oarlock.store.queries.job import shapes
-from oarlock.store.queries.planning import plans
+from oarlock.store.queries.planning import array_limits, plans
+from oarlock.store.queries.planning.array_limits import ReachedLimit
 from oarlock.store.queries.site import administration
 from oarlock.store.queries.usage import accounting as stored_accounting
 from oarlock.store.tables import (
@@ -42,11 +43,15 @@ _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """A snapshot, and the jobs left out of it: number and why what they ask for cannot be read any more."""
+    """A snapshot, and the jobs left out of it: number and why what they ask for cannot be read any more.
+
+    `held_back`: the others of their arrays that run, or come first, are as many as may run at once.
+    """
 
     snapshot: Snapshot
     broken: tuple[tuple[int, str], ...] = ()
     left: int = 0  # waiting jobs that were not looked at
+    held_back: Mapping[int, ReachedLimit] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -85,10 +90,10 @@ def read(
     has a `memory` gets the same snapshot at less cost.
     """
     types, served, rules = properties.types(tx), administration.all_queues(tx), tuple(administration.all_quotas(tx))
-    unread: dict[int, int] = {}
-    head = None if depth is None else _head(tx, served, depth)
+    held_back, unread = array_limits.held_back(tx), dict[int, int]()
+    head = None if depth is None else _head(tx, served, depth, held_back)
     if head is not None and depth is not None and arrays and not rules and _can_pass_over(tx, served):
-        unread = _array_firsts(tx, served, depth)
+        unread = _array_firsts(tx, served, depth, held_back)
         head = sorted({*head, *unread})
     to_read, cached = _divide(tx, head, None if unread else memory, types, now)
     live, promised = _live(tx, to_read), _promised(tx)
@@ -102,6 +107,8 @@ def read(
     ]
     placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
     waiting = _all_waiting(rows_read, cached, after, memory)
+    if held_back:
+        waiting = tuple([job for job in waiting if job.job_id not in held_back])
     table, late = None if memory is None else memory.table, len(waiting) > _FEW_WAITING
     snapshot = Snapshot(
         resources=properties.read_resource_table(tx, types, order, table, now=now, late=late),
@@ -118,8 +125,8 @@ def read(
         promised=_kept_dates(tx, served),
     )
     broken = tuple((number, why) for number, why in sorted(requested.broken.items()) if number not in promised)
-    left = 0 if head is None else _count_waiting(tx) - len(head)
-    return SnapshotRead(snapshot, broken, left)
+    left = 0 if head is None else _count_waiting(tx) - len(head) - len(held_back)
+    return SnapshotRead(snapshot, broken, left, held_back)
 
 
 def _divide(
@@ -159,13 +166,23 @@ def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
     return {number: promise for name in keep for number, promise in plans.promised(tx, name).items()}
 
 
-def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
+def _head(tx: Tx, served: Iterable[Queue], depth: int, held_back: Collection[int]) -> list[int]:
     """Return the first waiting jobs of each queue; all of them where the policy may reorder, or has dates to keep."""
     numbers = set(tx.execute(_DATED).scalars())
+    first, bound = _without(tx, _FIRST, held_back)
     for queue in served:
         most = _ALL if _needs_all(queue) else depth
-        numbers.update(tx.execute(_FIRST, {"queue": queue.name, "most": most}).scalars())
+        numbers.update(tx.execute(first, {"queue": queue.name, "most": most, **bound}).scalars())
     return sorted(numbers)
+
+
+def _without(
+    tx: Tx, query: Select[*tuple[Any, ...]], held_back: Collection[int]
+) -> tuple[Select[*tuple[Any, ...]], dict[str, Any]]:
+    """Return a query without the jobs that are held back, and what it binds besides."""
+    if not held_back:
+        return query, {}
+    return query.where(not_(id_in(tx.dialect.name, jobs.c.job_id))), bind_ids(tx, held_back)
 
 
 def _needs_all(queue: Queue) -> bool:
@@ -177,18 +194,19 @@ def _can_pass_over(tx: Tx, served: Iterable[Queue]) -> bool:
     return all(queue.in_order for queue in served) and tx.execute(_UNANSWERED).first() is None
 
 
-def _array_firsts(tx: Tx, served: Iterable[Queue], depth: int) -> dict[int, int]:
+def _array_firsts(tx: Tx, served: Iterable[Queue], depth: int, held_back: Collection[int]) -> dict[int, int]:
     """Find the first member of each array behind the first `depth` jobs of its queue, and count the others there.
 
     Members of an array ask for the same; a job that was submitted alone is an array of one. The oldest arrays are
     found, up to a bound. Where nearly all jobs were submitted alone nothing is found: little could be left out.
     """
     firsts: dict[int, int] = {}
+    (last_of_head, bound), (arrays, _) = _without(tx, _LAST, held_back), _without(tx, _ARRAYS, held_back)
     for queue in served:
         if not _needs_all(queue):
-            last = tx.execute(_LAST, {"queue": queue.name, "behind": depth - 1}).scalar()
-            behind = {"queue": queue.name, "last": last, "most": _MOST_ARRAYS}
-            rows = tx.execute(_ARRAYS, behind).all() if last is not None else ()
+            last = tx.execute(last_of_head, {"queue": queue.name, "behind": depth - 1, **bound}).scalar()
+            behind = {"queue": queue.name, "last": last, "most": _MOST_ARRAYS, **bound}
+            rows = tx.execute(arrays, behind).all() if last is not None else ()
             if sum(count for _, count in rows) >= _LEAST_MEMBERS * len(rows):
                 firsts.update({first: count - 1 for first, count in rows})
     return firsts
