@@ -290,7 +290,7 @@ class ServerCore(JobSteps):
             await self.carry_out(change)
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
-        await self._sessions.end_unattended(self.clock.steady())
+        await self._sessions.attendance.end_unattended(self.clock.steady())
         await self._desktops.watch()
 
     async def forget_requests(self) -> None:

@@ -23,7 +23,8 @@ from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import cluster_copy
 from oarlock.store.queries.site import administration, oar_import, slurm_import
-from oarlock.store.queries.site.oar_import import OAR_TABLES, ImportCounts, OarReader
+from oarlock.store.queries.site.imported_rows import ImportCounts
+from oarlock.store.queries.site.oar_reader import OAR_TABLES, OarReader, index_copy
 from oarlock.store.sources.connections import ForeignDatabase, open_file, parse_address
 from oarlock.store.sources.slurm import SlurmDatabase
 from oarlock.store.sources.sql_dump import is_packed, load_dump
@@ -86,7 +87,7 @@ def _opened(source: str, password: str, say: ReportProgress) -> Iterator[Foreign
         oar = open_file(copy, str(file))
         try:
             with oar.read() as tx:
-                oar_import.index_copy(tx)
+                index_copy(tx)
             yield oar
         finally:
             oar.close()

@@ -9,15 +9,13 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
 
 from oarlock.config import Config
 from oarlock.model.errors import (
-    BadRequest,
     ConnectNoop,
     JobNotRunning,
     KeyOpensNoJob,
@@ -36,16 +34,25 @@ from oarlock.model.event import EventType
 from oarlock.model.job import BEFORE_START, FINAL, JobKind, JobState
 from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, LOST, NOT_NOW, UNKNOWN, WALLTIME
-from oarlock.node.wire.stream import CONTROL, StreamBroken
-from oarlock.node.wire.terminal_modes import MOST_MODES
 from oarlock.server.nodes.client_on_node import ClientOnNode
 from oarlock.server.nodes.node import NodeClient
 from oarlock.server.sessions import key_proof
+from oarlock.server.sessions.attendance import GRACE_SECONDS, JobAttendance
 from oarlock.server.sessions.job_watch import JobFollower, JobStanding, JobWatch, standings
+from oarlock.server.sessions.messages import (
+    SessionPlace,
+    SessionRequest,
+    node_request,
+    place_of,
+    receive_request,
+    send_event,
+    send_refusal,
+    unless_lost,
+)
 from oarlock.server.sessions.relay import RelayEnd, SessionRelay
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.cluster import events
-from oarlock.store.queries.job import job_keys, jobs
+from oarlock.store.queries.job import job_keys
 from oarlock.web.core import SessionConnection
 from oarlock.web.identity import AccountDirectory, Caller, CallerChannel
 
@@ -54,33 +61,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _HIGHEST_JOB = 2**31 - 1  # that a database can hold
-_REQUEST_SECONDS = 10.0
 _OVER = FINAL | {JobState.FINISHING}
 _AGAIN_SECONDS = 1.0  # between two tries to reach a node
 _MOST_PROVING = 64  # clients at a time that nobody knows yet
-GRACE_SECONDS = 30.0
-"""How long a client that came over the network, or that this server has not seen yet, may be away."""
-
-
-class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client asks for on its upgraded connection.
-
-    `session` is the name that it chose. `main`: the shell with which an interactive job begins and ends. `again`: the
-    session was opened before, and the client has `received` so many bytes of it. `modes` are those of its terminal.
-    `proof` is a signature by the key of a job, in the place of a name; the job may then be left out (0).
-    """
-
-    session: Annotated[str, Meta(min_length=32, max_length=64, pattern="^[0-9a-f]+$")]
-    job: int = 0
-    main: bool = False
-    again: bool = False
-    received: Annotated[int, Meta(ge=0)] = 0
-    node: str | None = None
-    command: str | None = None
-    terminal: tuple[int, int] | None = None
-    modes: Annotated[dict[str, Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MOST_MODES)] = {}
-    environment: dict[str, str] = {}
-    proof: str = ""
 
 
 class SessionCore(Protocol):
@@ -94,24 +77,13 @@ class SessionCore(Protocol):
     async def client_vanished(self, ids: list[int]) -> None: ...
 
 
-class SessionPlace(NamedTuple):
-    """Where a session is: the attempt, and the node."""
-
-    job: int
-    attempt: int
-    node: str
-
-
 class SessionService:
     """All sessions of the server. `node` returns the client of a node by its name."""
 
     def __init__(self, core: SessionCore, node: Callable[[str], NodeClient]) -> None:
         self._core, self._node = core, node
         self._of_user: Counter[str] = Counter()
-        self._attended: Counter[int] = Counter()  # interactive jobs whose client waits, or has its session
-        self._unattended: dict[int, float] = {}  # those without, and since when
-        self._waiting: set[int] = set()  # interactive jobs that had not started at the last look
-        self._highest = 0  # the highest number of a job at that time
+        self.attendance = JobAttendance(core, self._later)
         self._hanging_up: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts = AccountDirectory()
@@ -129,13 +101,13 @@ class SessionService:
                     f"{node} says that user {client.uid} connected, whom the server does not know.",
                     hint="Users have the same number on the server and on all nodes.",
                 )
-                _refuse(client, refused)
+                send_refusal(client, refused)
                 return
             caller = Caller(account, CallerChannel.SOCKET)
             if (refusal := await self.serve(caller, client, at=node)) is not None:
                 log.info("session refused", extra={"node": node, "user": account.name, "why": str(refusal)})
         except TimeoutError:
-            _tell(client, event="away", says=f"User {client.uid} could not be looked up in time.")
+            send_event(client, event="away", says=f"User {client.uid} could not be looked up in time.")
         except Exception:
             log.exception("a session failed", extra={"node": node})
         finally:
@@ -154,7 +126,7 @@ class SessionService:
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                _tell(client, event="away", says="The server is stopping.")
+                send_event(client, event="away", says="The server is stopping.")
                 return None
             return serving.result()
         finally:
@@ -167,7 +139,7 @@ class SessionService:
             if caller is None:
                 request, standing = await self._proven(client)
             else:
-                request = await _receive_request(client)
+                request = await receive_request(client)
                 standing = await self._standing(caller, request, at)
             with self._counted(standing.job.user):
                 if request.main:
@@ -176,7 +148,7 @@ class SessionService:
                     await self._serve_other(request, standing, client, is_in_job=at is not None)
         except OarlockError as refused:
             elsewhere = self._core.config.oarsh_servers if isinstance(refused, NodeNotOfJob) else ()
-            _refuse(client, refused, elsewhere)
+            send_refusal(client, refused, elsewhere)
             return refused
         return None
 
@@ -189,8 +161,8 @@ class SessionService:
         self._proving += 1
         try:
             challenge = secrets.token_hex(32)
-            _tell(client, challenge=challenge)
-            request = await _receive_request(client)
+            send_event(client, challenge=challenge)
+            request = await receive_request(client)
             proof = key_proof.parse_proof(request.proof)
             standing = await self._standing_by_key(request, proof.fingerprint)
             await asyncio.to_thread(proof.verify, challenge)
@@ -252,76 +224,28 @@ class SessionService:
     # The shell of an interactive job.
 
     async def _serve_main(self, request: SessionRequest, client: SessionConnection) -> None:
-        with self._attending(request.job), self._core.job_watch.follow(request.job) as follower:
+        with self.attendance.attending(request.job), self._core.job_watch.follow(request.job) as follower:
             standing = await self._wait_for_start(follower, client)
         if standing is None:
-            await self._vanished_before_start(request.job, client)
+            await self.attendance.vanished_before_start(request.job, is_local=client.is_local)
         elif standing.state in _OVER and not request.again:
             await self._tell_end(standing, client)
         else:
             await self._run(request, standing, client)
 
-    @contextlib.contextmanager
-    def _attending(self, job_id: int) -> Iterator[None]:
-        self._attended[job_id] += 1
-        self._unattended.pop(job_id, None)
-        try:
-            yield
-        finally:
-            self._attended[job_id] -= 1
-            if not self._attended[job_id]:
-                del self._attended[job_id]
-
     async def _wait_for_start(self, follower: JobFollower, client: SessionConnection) -> JobStanding | None:
         """Send the client how its job stands, until it runs or is over; None if the client goes away before that."""
         while True:
-            standing = await _unless_lost(follower.next(), client)
+            standing = await unless_lost(follower.next(), client)
             if standing is None or standing.state not in BEFORE_START:
                 return standing
-            _tell(
+            send_event(
                 client,
                 event="waiting",
                 state=standing.state.value,
                 start=standing.start,
                 message=standing.job.message,
             )
-
-    async def _vanished_before_start(self, job_id: int, client: SessionConnection) -> None:
-        """End a job whose client is gone; one that came over the network may come back."""
-        if self._core.stopping.is_set():
-            return
-        if client.is_local:
-            await self._core.client_vanished([job_id])
-        else:
-            self._later(self._end_if_unattended(job_id))
-
-    async def _end_if_unattended(self, job_id: int) -> None:
-        await asyncio.sleep(GRACE_SECONDS)
-        if job_id not in self._attended:
-            await self._core.client_vanished([job_id])
-
-    def _later(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(what)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def end_unattended(self, now: float) -> None:
-        """End interactive jobs that wait and whose client was not seen for a while: it died together with a server."""
-        waiting, self._highest = await self._core.read(self._interactive)
-        self._waiting = waiting
-        self._unattended = {
-            job_id: self._unattended.get(job_id, now) for job_id in waiting if job_id not in self._attended
-        }
-        gone = [job_id for job_id, since in self._unattended.items() if now - since >= GRACE_SECONDS]
-        if gone:
-            await self._core.client_vanished(gone)
-
-    def _interactive(self, tx: Tx) -> tuple[set[int], int]:
-        """Read which interactive jobs wait, and up to which number there are jobs."""
-        new, highest = jobs.interactive_since(tx, self._highest)
-        still = [job.id for job in jobs.existing(tx, self._waiting) if job.state in BEFORE_START]
-        return {*new, *still}, highest
 
     # Other sessions.
 
@@ -342,18 +266,18 @@ class SessionService:
         """Open or join the session on its node, and relay until it ends. A node that is away is waited for."""
         announced = False
         while standing.attempt is not None and standing.state not in _OVER:
-            place = _place(request, standing)
+            place = place_of(request, standing)
             try:
                 await self._open_and_relay(request, place, client)
             except NodeUnreachable as away:
                 if not announced:
-                    _tell(client, event="waiting", state=standing.state.value, node=place.node, says=str(away))
+                    send_event(client, event="waiting", state=standing.state.value, node=place.node, says=str(away))
                     announced = True
             except NodeRefused as refused:
                 await self._check_refusal(request, refused)
             else:
                 return
-            if await _unless_lost(asyncio.sleep(_AGAIN_SECONDS, result=True), client) is None:
+            if await unless_lost(asyncio.sleep(_AGAIN_SECONDS, result=True), client) is None:
                 return
             standing = await self._read_standing(request.job)
         if not (request.again and await self._deliver_rest(request, standing, client)):
@@ -364,7 +288,7 @@ class SessionService:
         if standing.attempt is None:
             return False
         try:
-            await self._open_and_relay(request, _place(request, standing), client)
+            await self._open_and_relay(request, place_of(request, standing), client)
         except (NodeRefused, NodeUnreachable):
             return False
         return True
@@ -388,16 +312,16 @@ class SessionService:
             "session-join" if request.again else "session-open",
             place.job,
             place.attempt,
-            _body(request),
+            node_request(request),
             relay.from_node,
         )
         about = {"job": place.job, "node": place.node}
         log.info("session joined" if request.again else "session opened", extra=about)
-        _tell(client, event="session", node=place.node, received=session.received)
+        send_event(client, event="session", node=place.node, received=session.received)
         end = await relay.run(session)
         log.info("session left", extra={**about, "why": relay.why or end.value})
         if end is RelayEnd.NODE_LOST:
-            _tell(client, event="away", says=f"The connection to {place.node} was lost ({session.why}).")
+            send_event(client, event="away", says=f"The connection to {place.node} was lost ({session.why}).")
         elif end is not RelayEnd.DONE and not self._core.stopping.is_set():
             await self._left(request.session, place, at_once=client.is_local or end is RelayEnd.BROKEN)
 
@@ -419,7 +343,13 @@ class SessionService:
 
     async def _tell_end(self, standing: JobStanding, client: SessionConnection) -> None:
         says = await self._core.read(lambda tx: why_ended(tx, standing))
-        _tell(client, event="ended", state=standing.state.value, says=says)
+        send_event(client, event="ended", state=standing.state.value, says=says)
+
+    def _later(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Forget who may come back; nodes hang up what nobody joins."""
@@ -443,62 +373,3 @@ def why_ended(tx: Tx, standing: JobStanding) -> str:
     if outcome == LOST:
         return "its node lost it"
     return standing.job.message
-
-
-async def _receive_request(client: SessionConnection) -> SessionRequest:
-    try:
-        async with asyncio.timeout(_REQUEST_SECONDS):
-            frame = await client.receive()
-        if frame is None or frame[:1] != CONTROL:
-            raise BadRequest("A session begins with a request.", hint="Send it as JSON.")
-        return msgspec.json.decode(frame[1:], type=SessionRequest)
-    except TimeoutError:
-        raise BadRequest(f"No request came within {_REQUEST_SECONDS:g} s.") from None
-    except (msgspec.DecodeError, StreamBroken) as error:
-        raise BadRequest(f"The request for a session cannot be read: {error}.") from None
-
-
-def _place(request: SessionRequest, standing: JobStanding) -> SessionPlace:
-    node = request.node or standing.nodes[0]
-    if standing.attempt is None or node not in standing.nodes:
-        raise NodeNotOfJob(request.job, node)
-    return SessionPlace(request.job, standing.attempt.number, node)
-
-
-def _body(request: SessionRequest) -> dict[str, Any]:
-    """Return what the node is asked."""
-    about: dict[str, Any] = {"session": request.session, "received": request.received}
-    if request.again:
-        return about
-    terminal = None if request.terminal is None else list(request.terminal)
-    return {
-        **about,
-        "main": request.main,
-        "command": request.command,
-        "terminal": terminal,
-        "modes": request.modes,
-        "environment": request.environment,
-    }
-
-
-def _tell(client: SessionConnection, **what: object) -> None:
-    client.send(CONTROL + msgspec.json.encode(what))
-
-
-def _refuse(client: SessionConnection, refused: OarlockError, elsewhere: Sequence[str] = ()) -> None:
-    """Send a refusal, and the servers of other clusters, where the same key may open another job."""
-    about = {"error": str(refused), "hint": refused.hint, "kind": type(refused).__name__}
-    _tell(client, refused=about | ({"servers": elsewhere} if elsewhere else {}))
-
-
-async def _unless_lost(what: Coroutine[Any, Any, T], client: SessionConnection) -> T | None:
-    """Wait for something; None if the client goes away before it happens."""
-    happening = asyncio.create_task(what)
-    lost = asyncio.create_task(client.lost.wait())
-    try:
-        await asyncio.wait([happening, lost], return_when=asyncio.FIRST_COMPLETED)
-        return happening.result() if happening.done() else None
-    finally:
-        for task in (happening, lost):
-            task.cancel()
-        await asyncio.gather(happening, lost, return_exceptions=True)

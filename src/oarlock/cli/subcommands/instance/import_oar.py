@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oarlock.cli.output import show_text
 
 if TYPE_CHECKING:
-    from oarlock.store.queries.site.oar_import import ForeignRule, ImportCounts
+    from oarlock.store.queries.site.imported_rows import ForeignRule, ImportCounts
 
 _ABOUT = (
     "Bring what an OAR 2 knows into an instance whose server is stopped: resources with their properties, queues, jobs "

@@ -10,7 +10,7 @@ from oarlock.cli.output import show_text
 from oarlock.client import RequestRefused
 
 if TYPE_CHECKING:
-    from oarlock.store.queries.site.oar_import import ImportCounts
+    from oarlock.store.queries.site.imported_rows import ImportCounts
 
 _ABOUT = (
     "Bring what a Slurm cluster declares and remembers into an instance whose server is stopped: nodes with their "

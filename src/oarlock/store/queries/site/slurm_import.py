@@ -13,7 +13,7 @@ from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx, skip_ids
 from oarlock.store.queries.cluster import cluster_copy, properties, resources
 from oarlock.store.queries.site import administration
-from oarlock.store.queries.site.oar_import import ImportCounts
+from oarlock.store.queries.site.imported_rows import ImportCounts
 from oarlock.store.tables import jobs, queues
 from oarlock.store.tables import resources as resource_table
 
