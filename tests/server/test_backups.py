@@ -179,6 +179,15 @@ def test_two_backups_to_one_file_do_not_write_into_each_other(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["backup"]
 
 
+def test_a_device_is_not_replaced_by_a_backup(tmp_path):
+    pipe = tmp_path / "backup"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="not a regular file"), written_whole(pipe):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["backup"]
+    assert pipe.is_fifo()
+
+
 def test_what_a_killed_backup_left_is_removed_by_the_next_one(tmp_path):
     left, written = (tmp_path / f".backup.{socket.gethostname()}-{pid}.partial" for pid in (1 << 30, 1))
     for path in (left, left.with_name(f"{left.name}-journal"), written):

@@ -136,10 +136,10 @@ def test_every_assignment_knows_its_line():
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ("A=$(id)", r"`\$\(` is computed by bash"),
+        ("A=$(id)", r"`\$\(` would be computed by bash"),
         ("A=`id`", "` runs a command"),
         ('A="`id`"', "` runs a command even in double quotes"),
-        ('A="$(id)"', r"`\$\(` is computed"),
+        ('A="$(id)"', r"`\$\(` would be computed"),
         ("A=1; B=2", "`;` separates commands"),
         ("A=1 && id", "`&&` is not NAME=value"),
         ("A=1&&id", "`&` runs commands"),
@@ -156,8 +156,8 @@ def test_every_assignment_knows_its_line():
         ("A=~/x", "home directory"),
         ("A=/x:~/y", "home directory"),
         ("A=$'x'", r"quotes \$' are not understood"),
-        ("A=$$", r"`\$\$` is computed"),
-        ("A=$1", r"`\$1` is computed"),
+        ("A=$$", r"`\$\$` would be computed"),
+        ("A=$1", r"`\$1` would be computed"),
         ("A=${B:-1}", r"Only \$\{NAME\}"),
         ("A=$B", r"\$B is not assigned above"),
         ("A='x", "opened and never closed"),

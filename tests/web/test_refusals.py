@@ -35,7 +35,7 @@ def _recorded(entries: list[AuditEntry]) -> list[AuditEntry]:
 
 def test_the_same_refusal_is_written_once_and_later_how_often_it_came():
     written = _recorded([_entry()] * 8)
-    assert [entry.refused for entry in written] == [NO, f"{NO} (7 times more)"]
+    assert [entry.refused for entry in written] == [NO, f"{NO} (7 more)"]
 
 
 def test_beyond_a_few_different_ones_refusals_are_only_counted():

@@ -215,7 +215,11 @@ class _Reader:
             self.at += 1
             return self._value_of(name, begin)
         if here and (here in _SPECIAL_VARIABLES or here in "(["):
-            self._refuse(begin, f"`${here}` is computed by bash, which nothing here is.", "Use single quotes.")
+            self._refuse(
+                begin,
+                f"`${here}` would be computed by bash; a settings file is only read.",
+                "Put the value itself there, or single quotes around it.",
+            )
         if not quoted and here and here in "'\"":
             self._refuse(begin, f"The quotes ${here} are not understood.", "Use plain quotes.")
         return "$"
@@ -278,4 +282,8 @@ class _Reader:
             self._refuse(begin, f"There are blanks around the = of {name}.", "Write NAME=value without blanks.")
         word = re.compile(r"[^\s]{1,40}").match(self.text, begin)
         shown = word.group() if word else name
-        self._refuse(begin, f"`{shown}` is not NAME=value; bash would run it.", "A settings file runs nothing.")
+        self._refuse(
+            begin,
+            f"`{shown}` is not NAME=value; bash would run it.",
+            "Quote a value that holds blanks: NAME='one two'.",
+        )

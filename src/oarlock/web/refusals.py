@@ -86,7 +86,7 @@ class RefusalRecorder:
         window = self._windows.pop(user)
         for entry, times in window.again.items():
             if times:
-                await self._written(replace(entry, refused=f"{entry.refused} ({times} times more)"))
+                await self._written(replace(entry, refused=f"{entry.refused} ({times} more)"))
         if window.last is not None:
             refused = f"{window.last.refused} (and {window.beyond - 1} other requests)"
             await self._written(replace(window.last, refused=refused))

@@ -1,5 +1,6 @@
 """Copies of a database: made while its server works, checked, and put in its place when no server does."""
 
+import errno
 import itertools
 import os
 import socket
@@ -52,8 +53,10 @@ def written_whole(target: Path) -> Iterator[Path]:
     """Yield a new file beside `target`, which takes its name when the block has ended and it is on disk.
 
     Its name has this machine and this process in it: of two backups to one file each writes its own, and the name is
-    never that of half a file. What killed processes of this machine left is removed.
+    never that of half a file. What killed processes of this machine left is removed; a device is not replaced.
     """
+    if target.exists() and not target.is_file():
+        raise FileExistsError(errno.EEXIST, "It is not a regular file", str(target))
     begins = f".{target.name}.{socket.gethostname()}-"
     _remove_left(target.parent, begins)
     partial = target.with_name(f"{begins}{os.getpid()}.partial")
