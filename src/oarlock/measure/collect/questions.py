@@ -134,8 +134,8 @@ class FileSizes(Struct, frozen=True, tag=True):
     jobs: list[int]
 
 
-QuickQuestion = JobCurves | NodeCurves | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar | SchedulerFigures
-Question = QuickQuestion | JobFile
+QuickQuestion = NodeCurves | ImportFetched | ImportFetchedDay | FileSizes | MeasuredSoFar | SchedulerFigures
+Question = QuickQuestion | JobCurves | JobFile
 Describe = Callable[[Collection[int]], Mapping[int, ArchivedJob]]
 """Looks up jobs in the database."""
 
@@ -151,21 +151,23 @@ def answer(collector: Collector, question: Question, describe: Describe) -> byte
 
 
 def answer_in_steps(collector: Collector, question: Question, describe: Describe) -> Steps[bytes]:
-    """Answer a question as `answer` does; the file of a job, which may be large, is made a few megabytes at a time."""
-    if isinstance(question, JobFile):
-        view = yield from _file(collector, question, describe)
-        return msgspec.json.encode(view)
-    return _answer_at_once(collector, question, describe)
-
-
-def _answer_at_once(collector: Collector, question: QuickQuestion, describe: Describe) -> bytes:
+    """Answer a question as `answer` does; the file of a job, which may be large, a few megabytes at a time."""
     match question:
+        case JobFile():
+            file = yield from _file(collector, question, describe)
+            return msgspec.json.encode(file)
         case JobCurves():
-            view = series.read_job(
+            view = yield from series.read_in_steps(
                 collector.places, question.job, _range(question), live=collector.written,
                 read_copy=partial(collector.sums.curves, question.job),
             )  # fmt: skip
             return msgspec.json.encode(view)
+        case _:
+            return _answer_at_once(collector, question, describe)
+
+
+def _answer_at_once(collector: Collector, question: QuickQuestion, describe: Describe) -> bytes:
+    match question:
         case NodeCurves():
             return msgspec.json.encode(
                 series.read_node(collector.places, question.node, _range(question), now=question.now)

@@ -18,6 +18,16 @@ from oarlock.measure.collect.files import hdf5
 from oarlock.measure.collect.files.hdf5 import Gap, Track, definition_of, typical_period
 from oarlock.measure.collect.files.places import SamplePlaces, day_of
 from oarlock.measure.collect.files.rowlog import LogContent, Names, read_log_file
+from oarlock.measure.collect.files.steps import Steps, finish
+from oarlock.measure.collect.sums.joined_nodes import (
+    JoinedNodes,
+    NodeRows,
+    by_column,
+    join_rows,
+    join_tracks,
+    joined_tracks,
+    places_of,
+)
 from oarlock.measure.collect.sums.thinned_copy import METRICS, CopiedCurves
 from oarlock.measure.metrics import MetricKind, catalogue
 from oarlock.model.errors import BadRequest, NotFound
@@ -74,7 +84,8 @@ class SeriesView(Struct, frozen=True, kw_only=True):
 
     `live`: the job is not over, or its file is not made yet. `thinned`: seconds that a point of a thinned file stands
     for. `gaps` are stretches in which nothing was kept, and why. `involved_jobs` are the jobs that were on the node;
-    `agent_jobs` says what those of other resource managers are called there (`17@alpha`), by number.
+    `agent_jobs` says what those of other resource managers are called there (`17@alpha`), by number. Where curves would
+    be too many, there is one a metric, of `joined_nodes` together: the least, the mean and the most over them.
     """
 
     job_id: int | None = None
@@ -87,6 +98,7 @@ class SeriesView(Struct, frozen=True, kw_only=True):
     gaps: list[tuple[str, float, float, str]] = []
     involved_jobs: list[int] = []
     agent_jobs: dict[int, str] = {}
+    joined_nodes: int = 0
 
 
 class SeriesRange(NamedTuple):
@@ -114,19 +126,33 @@ def read_job(
 
     Logs in `live` need not be checked.
     """
+    return finish(read_in_steps(places, job, wanted, live=live, read_copy=read_copy))
+
+
+def read_in_steps(
+    places: SamplePlaces,
+    job: int,
+    wanted: SeriesRange,
+    *,
+    live: Collection[Path] = (),
+    read_copy: ReadCopy = lambda _choose: None,
+) -> Steps[SeriesView]:
+    """Read curves as `read_job` does; a file of very many nodes is read some thousand rows at a time."""
     choose = chooser(wanted.metrics or USUAL_JOB, "job", named=bool(wanted.metrics))
     since, until = span(wanted)
     log, file = places.log(job), places.kept(job) or places.archived(job)
     if all(split(metric)[0] in METRICS for metric in wanted.metrics) and (copy := read_copy(choose)) is not None:
         tracks = [part for track in copy.tracks if (part := _inside(track, since, until)).times]
-        if copy.width <= _width(tracks, wanted) or _size(log) > _LARGE_LOG:
-            return make_view(tracks, copy.gaps, wanted, scope="job", job_id=job, are_rates=True)
+        if copy.joined or copy.width <= _width(tracks, wanted) or _size(log) > _LARGE_LOG:
+            return make_view(
+                tracks, copy.gaps, wanted, scope="job", job_id=job, are_rates=True, joined_nodes=copy.joined
+            )
     try:
         content = read_log_file(
             log, _names(choose), verify=log not in live, inside=(since, until), watch=refuse_above(MOST_READ)
         )
     except FileNotFoundError:
-        return _read_file(file, job, choose, since, until, wanted)
+        return (yield from _read_file(file, job, choose, since, until, wanted))
     tracks = tracks_of(content, since, until)
     return make_view(tracks, hdf5.gaps(content), wanted, scope="job", job_id=job)
 
@@ -158,14 +184,37 @@ def _size(log: Path) -> int:
 
 def _read_file(
     file: Path, job: int, choose: Callable[[str], bool], since: int, until: int, wanted: SeriesRange
-) -> SeriesView:
+) -> Steps[SeriesView]:
     try:
+        about = hdf5.read_about(file)
+        gaps, thinned = [Gap(*gap) for gap in about.get("gaps", ())], about.get("thinned")
+        if find_spec("numpy") is not None and hdf5.count_tracks(file, choose) > MOST_CURVES:
+            tracks, nodes = yield from _join_file(file, choose, since, until)
+            if nodes > 1:
+                return make_view(
+                    tracks, gaps, wanted, scope="job", job_id=job, live=False, thinned=thinned,
+                    are_rates=True, joined_nodes=nodes,
+                )  # fmt: skip
         tracks = hdf5.read_tracks(file, choose, since, until, check=refuse_count_above(MOST_READ))
     except FileNotFoundError:
         raise no_curves(job) from None
-    about = hdf5.read_about(file)
-    gaps = [Gap(*gap) for gap in about.get("gaps", ())]
-    return make_view(tracks, gaps, wanted, scope="job", job_id=job, live=False, thinned=about.get("thinned"))
+    return make_view(tracks, gaps, wanted, scope="job", job_id=job, live=False, thinned=thinned)
+
+
+def _join_file(file: Path, choose: Callable[[str], bool], since: int, until: int) -> Steps[tuple[list[Track], int]]:
+    """Join the curves of all nodes in a file, some thousand rows at a time; return also how many nodes they are."""
+    tables: dict[str, JoinedNodes] = {}
+    for table in hdf5.read_rows(file, choose, since, until):
+        joined = tables.get(table.table)
+        if joined is None:
+            metrics = tuple(dict.fromkeys(split(series)[0] for series in table.series))
+            joined = tables[table.table] = JoinedNodes(metrics)
+        places = places_of(joined.columns, table.series)
+        parts = (by_column(joined.columns, places, part) for part in (table.least, table.mean, table.most))
+        join_rows(joined, NodeRows(table.hosts, table.nodes, table.times, *parts))
+        yield
+    nodes = {node for joined in tables.values() for node in joined.last}
+    return [track for joined in tables.values() for track in joined_tracks(joined)], len(nodes)
 
 
 def read_node(places: SamplePlaces, node: str, wanted: SeriesRange, *, now: float) -> SeriesView:
@@ -307,13 +356,17 @@ def make_view(
     thinned: int | None = None,
     involved_jobs: list[int] | None = None,
     are_rates: bool = False,
+    joined_nodes: int = 0,
 ) -> SeriesView:
-    """Draw tracks; `are_rates`: those of counters are rates already."""
+    """Draw tracks; `are_rates`: those of counters are rates already. Very many of several nodes are joined."""
     if len(tracks) > MOST_CURVES:
-        raise BadRequest(
-            f"That would be {len(tracks)} curves; at most {MOST_CURVES} are drawn at once.",
-            hint="Name fewer metrics, or download all samples.",
-        )
+        joined_nodes = len({track.node for track in tracks})
+        if joined_nodes == 1 or find_spec("numpy") is None:
+            raise BadRequest(
+                f"That would be {len(tracks)} curves; at most {MOST_CURVES} are drawn at once.",
+                hint="Name fewer metrics, or download all samples.",
+            )
+        tracks, are_rates = join_tracks(tracks, are_rates=are_rates), True
     first, last = _ends(tracks, wanted)
     return SeriesView(
         job_id=job_id,
@@ -329,6 +382,7 @@ def make_view(
             if gap.until >= first and gap.since <= last
         ],
         involved_jobs=involved_jobs or [],
+        joined_nodes=joined_nodes,
     )
 
 

@@ -150,10 +150,10 @@ async def _plots_of_nodes(view: View, shown: JobView) -> list[Any]:
 def drawn_metrics(nodes: int) -> list[str]:
     """Return the metrics that are drawn of a job on so many nodes: each has a curve a node, which are added up.
 
-    None: all the usual ones.
+    None: all the usual ones. On very many nodes each has one curve of them together.
     """
     room = MOST_CURVES // max(nodes, 1)
-    return [] if room >= len(USUAL_JOB) else list(USUAL_JOB[: max(room, 1)])
+    return list(USUAL_JOB[:room]) if 0 < room < len(USUAL_JOB) else []
 
 
 async def _happened(view: View, shown: JobView) -> list[tuple[int, str, str]]:

@@ -488,6 +488,55 @@ def read_tracks(
         return [track for name in names for track in _read_table(group, name, wanted, since, until)]
 
 
+class TableRows(NamedTuple):
+    """Some rows of a table: which series they have, the hosts, and arrays: instants, places of hosts, and values."""
+
+    table: str
+    series: list[str]
+    hosts: list[str]
+    times: Any
+    nodes: Any
+    least: Any
+    mean: Any
+    most: Any
+
+
+def count_tracks(path: Path, wanted: Callable[[str], bool]) -> int:
+    """Return how many series of how many hosts a file has, of those that are wanted."""
+    with opened(path) as group:
+        tables = [table for name, table in group.items() if not name.endswith((LEAST, MOST))]
+        return sum(
+            sum(map(wanted, json.loads(table.attrs["series"]).values())) * len(json.loads(table.attrs["hosts"]))
+            for table in tables
+        )
+
+
+def read_rows(path: Path, wanted: Callable[[str], bool], since: int, until: int) -> Iterator[TableRows]:
+    """Yield the rows of a file between two instants (milliseconds), some thousand at a time, with what is wanted."""
+    _, np = load()
+    with opened(path) as group:
+        for name, table in group.items():
+            series = json.loads(table.attrs["series"]) if not name.endswith((LEAST, MOST)) else {}
+            columns = [column for column, written in series.items() if wanted(written)]
+            many = max(_BATCH_VALUES // (len(series) + 2), _CHUNK)
+            for begin in range(0, len(table) if columns else 0, many):
+                piece = slice(begin, begin + many)
+                rows = table.fields(["time", "host", *columns])[piece]
+                inside = (rows["time"] >= since) & (rows["time"] <= until)
+                mean, least, most = (
+                    np.column_stack([part[column] for column in columns])[inside]
+                    for part in (rows, *(_end_of(group, name, end, columns, piece, rows) for end in (LEAST, MOST)))
+                )
+                names = [series[column] for column in columns]
+                hosts = json.loads(table.attrs["hosts"])
+                yield TableRows(name, names, hosts, rows["time"][inside], rows["host"][inside], least, mean, most)
+
+
+def _end_of(group: "h5py.Group", name: str, end: str, columns: Sequence[str], piece: slice, rows: Any) -> Any:
+    """Return the least or the most of each stretch; of a file that is not thinned, the values themselves."""
+    return group[f"{name}{end}"].fields(list(columns))[piece] if f"{name}{end}" in group else rows
+
+
 def read_through(path: Path) -> None:
     """Read all of a file, a piece at a time; raises as `opened_file` does."""
     with opened(path) as group:

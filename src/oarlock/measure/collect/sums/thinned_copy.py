@@ -10,15 +10,22 @@ numpy does the joining. Without it there are no copies, and logs are read.
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from oarlock.measure.collect.files.hdf5 import Gap, Track, definition_of
+from oarlock.measure.collect.files.hdf5 import Gap, Track
 from oarlock.measure.collect.files.rowlog import Names
-from oarlock.measure.metrics import MetricKind
+from oarlock.measure.collect.sums.joined_nodes import (
+    JoinedNodes,
+    NodeRows,
+    is_counter,
+    join_rows,
+    joined_tracks,
+    places_of,
+)
+from oarlock.measure.collect.sums.stretches import CELL, PARTS, regroup
 from oarlock.node.sources.probe import split
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ METRICS = ("cpu_seconds_total", "memory_anonymous_bytes", "memory_cache_bytes", 
 """What copies have of each job."""
 
 MOST_NODES = 400
-"""A job on more nodes has more curves than are drawn at once, and no copy."""
+"""A job on more nodes has more curves than are drawn at once: its copy has what they say together."""
 
 _ROOM = 16 << 20  # bytes of all copies together
 _MOST_STRETCHES, _LEAST_STRETCHES = 1024, 16
@@ -37,8 +44,7 @@ _WAITING = 32  # rows that wait to be joined
 _MOST_GAPS = 500
 _GAP_PERIODS = 3
 _MOST_TABLES = 10_000
-_PARTS = 4  # least, sum, most and count
-_CELL = 8
+_JOINED_WAITING = 1 << 18  # bytes of rows of many nodes that wait to be joined
 
 
 class NodeCopy(Struct):
@@ -60,22 +66,31 @@ class NodeCopy(Struct):
     @property
     def row_bytes(self) -> int:
         """The bytes of a row: its instant and its values."""
-        return _CELL * (1 + len(self.series))
+        return CELL * (1 + len(self.series))
+
+
+class WideCopy(Struct):
+    """The curves of a job on very many nodes. `waiting` are rows (number of the node, instant, values) of `names`."""
+
+    joined: JoinedNodes = field(default_factory=lambda: JoinedNodes(METRICS))
+    names: dict[str, int] = {}
+    waiting: bytearray = field(default_factory=bytearray)
 
 
 class JobCopy(Struct):
-    """The curves of a job: by node, one for each set of series that it had there."""
+    """The curves of a job: by node, one for each set of series that it had there, or of very many nodes together."""
 
     nodes: dict[str, list[NodeCopy]] = {}
     gaps: list[tuple[str, int, int, str]] = []
     is_whole: bool = True
     """Whether it has all that was logged of the job."""
+    wide: WideCopy | None = None
 
 
 class _Layout:
     """Where in a row the values of a copy stand. `take` returns them after the instant, as doubles."""
 
-    __slots__ = ("_pack", "_unpack", "names", "series")
+    __slots__ = ("_pack", "_unpack", "names", "places", "series")
 
     def __init__(self, names: Names) -> None:
         self.names = names  # kept, since its id is its name
@@ -83,6 +98,7 @@ class _Layout:
         self.series = tuple(name for name, is_wanted in zip(names, wanted, strict=True) if is_wanted)
         self._unpack = struct.Struct("<" + "".join("d" if is_wanted else "8x" for is_wanted in wanted)).unpack
         self._pack = struct.Struct(f"<{1 + len(self.series)}d").pack
+        self.places = places_of(METRICS, self.series)
 
     def take(self, at: float, packed: bytes | memoryview) -> bytes:
         return self._pack(at, *self._unpack(packed))
@@ -105,6 +121,12 @@ class ThinnedCopies:
                 self._layouts = {}
             layout = self._layouts[id(names)] = _Layout(names)
         if not layout.series or not copy.is_whole:
+            return
+        if copy.wide is None and self._is_wide(copy, node):
+            self._begin_wide(copy)
+        if copy.wide is not None:
+            _take_wide(copy.wide, node, layout.places, layout.take(float(at), packed))
+        if copy.wide is not None or not copy.is_whole:
             return
         part = self._copy_of(copy, node, layout.series)
         if part is not None and at > part.latest:
@@ -130,6 +152,8 @@ class ThinnedCopies:
 
     def read(self, copy: JobCopy, choose: Callable[[str], bool]) -> "CopiedCurves | None":
         """Return the curves of a job that are wanted; None if the copy does not have all of the job."""
+        if copy.wide is not None and copy.is_whole:
+            return _read_wide(copy, copy.wide, choose)
         if not self._is_possible or not copy.is_whole or not copy.nodes:
             return None
         tracks: dict[tuple[str, str], Track] = {}
@@ -142,8 +166,24 @@ class ThinnedCopies:
                     for track in _tracks(node, part, choose):
                         before = tracks.get((track.series, node))
                         tracks[track.series, node] = track if before is None else _joined(before, track)
-        gaps = sorted((Gap(*gap) for gap in copy.gaps), key=lambda gap: (gap.since, gap.node))
-        return CopiedCurves(width, [track for _, track in sorted(tracks.items())], gaps)
+        return CopiedCurves(width, [track for _, track in sorted(tracks.items())], _gaps(copy))
+
+    def _is_wide(self, copy: JobCopy, node: str) -> bool:
+        return self._is_possible and len(copy.nodes) >= MOST_NODES and node not in copy.nodes
+
+    def _begin_wide(self, copy: JobCopy) -> None:
+        """Join what was copied of each node; what is joined to stretches already cannot be."""
+        self.forget(copy)
+        nodes, copy.nodes = copy.nodes, {}
+        if any(part.times for parts in nodes.values() for part in parts):
+            copy.is_whole = False
+            return
+        copy.wide = WideCopy()
+        for node, parts in nodes.items():
+            for part in parts:
+                places, size = places_of(METRICS, part.series), part.row_bytes
+                for begin in range(0, len(part.waiting), size):
+                    _take_wide(copy.wide, node, places, bytes(part.waiting[begin : begin + size]))
 
     def _copy_of(self, copy: JobCopy, node: str, series: Names) -> NodeCopy | None:
         parts = copy.nodes.get(node)
@@ -152,7 +192,7 @@ class ThinnedCopies:
             for part in reversed(parts):
                 if part.series == series:
                     return part
-        if not self._is_possible or len(copy.nodes) >= MOST_NODES or len(parts or ()) >= _LEAST_STRETCHES:
+        if not self._is_possible or len(parts or ()) >= _LEAST_STRETCHES:
             self.forget(copy)
             copy.nodes, copy.is_whole = {}, False
             return None
@@ -167,30 +207,66 @@ class ThinnedCopies:
             return
         for before, after in _fold(part):
             self.note_gap(copy, Gap(node, before, after, "nothing came"))
-        bytes_each = _CELL * (1 + _PARTS * len(part.series))
+        bytes_each = CELL * (1 + PARTS * len(part.series))
         most = self._room // max(self._count, 1) // bytes_each
         _widen(part, min(max(most, _LEAST_STRETCHES), _MOST_STRETCHES))
 
 
 class CopiedCurves(Struct, frozen=True):
-    """Curves out of a copy, those of counters as rates, and its gaps. `width`: milliseconds of the widest stretch."""
+    """Curves out of a copy, those of counters as rates, and its gaps. `width`: milliseconds of the widest stretch.
+
+    `joined`: of how many nodes they are together, if they are.
+    """
 
     width: int
     tracks: list[Track]
     gaps: list[Gap]
+    joined: int = 0
 
 
-@lru_cache(maxsize=4096)
-def _is_counter(series: str) -> bool:
-    metric = definition_of(series)
-    return metric is not None and metric.kind is MetricKind.COUNTER
+def _gaps(copy: JobCopy) -> list[Gap]:
+    return sorted((Gap(*gap) for gap in copy.gaps), key=lambda gap: (gap.since, gap.node))
+
+
+def _take_wide(wide: WideCopy, node: str, places: Sequence[Sequence[int]], row: bytes) -> None:
+    """Take a row of a node: its instant, and the values of series that stand at these places for each metric."""
+    at, *values = struct.unpack(f"<{len(row) // CELL}d", row)
+    by_metric = [
+        values[stand[0]] if len(stand) == 1 else _on_node(metric, [values[place] for place in stand])
+        for metric, stand in zip(METRICS, places, strict=True)
+    ]
+    wide.waiting += struct.pack(f"<{2 + len(METRICS)}d", wide.names.setdefault(node, len(wide.names)), at, *by_metric)
+    if len(wide.waiting) >= _JOINED_WAITING:
+        _join_wide(wide)
+
+
+def _on_node(metric: str, values: list[float]) -> float:
+    """Return the value of a metric that a node has several times, or not at all."""
+    total = sum(values) if values else float("nan")
+    return total if is_counter(metric) else total / max(len(values), 1)
+
+
+def _join_wide(wide: WideCopy) -> None:
+    import numpy as np
+
+    rows = np.frombuffer(bytes(wide.waiting), "<f8").reshape(-1, 2 + len(METRICS))
+    wide.waiting = bytearray()
+    values = rows[:, 2:]
+    join_rows(wide.joined, NodeRows(list(wide.names), rows[:, 0].astype("<i8"), rows[:, 1], values, values, values))
+
+
+def _read_wide(copy: JobCopy, wide: WideCopy, choose: Callable[[str], bool]) -> CopiedCurves | None:
+    """Return the curves of metrics that are wanted; None if only some of their labels are."""
+    _join_wide(wide)
+    tracks = joined_tracks(wide.joined, choose)
+    return CopiedCurves(wide.joined.width, tracks, _gaps(copy), len(wide.names)) if tracks else None
 
 
 def _fold(part: NodeCopy) -> list[tuple[int, int]]:
     """Append the rows that wait, each as a stretch of its own; return between which instants nothing came."""
     import numpy as np
 
-    size = part.row_bytes // _CELL
+    size = part.row_bytes // CELL
     rows = np.frombuffer(part.last + part.waiting, "<f8").reshape(-1, size)
     new = rows[1:] if part.last else rows
     steps = np.diff(rows[:, 0])
@@ -199,11 +275,11 @@ def _fold(part: NodeCopy) -> list[tuple[int, int]]:
     limit = _GAP_PERIODS * part.period or float("inf")
     values = new[:, 1:].copy()
     for place, series in enumerate(part.series):
-        if _is_counter(series):
+        if is_counter(series):
             values[:, place] = _rates(rows[:, place + 1], steps, limit)[-len(new) :]
     is_number = np.isfinite(values)
     values[~is_number] = np.nan
-    cells = np.empty((len(new), _PARTS, len(part.series)))
+    cells = np.empty((len(new), PARTS, len(part.series)))
     cells[:, 0] = cells[:, 2] = values
     cells[:, 1], cells[:, 3] = np.where(is_number, values, 0.0), is_number
     part.last = new[-1].tobytes()
@@ -211,7 +287,7 @@ def _fold(part: NodeCopy) -> list[tuple[int, int]]:
     part.times += new[:, 0].astype("<i8").tobytes()
     part.cells += cells.tobytes()
     if part.width > 1:
-        _regroup(part)
+        regroup(part)
     holes = np.flatnonzero(steps > limit).tolist()
     return [(int(rows[place, 0]), int(rows[place + 1, 0])) for place in holes]
 
@@ -229,33 +305,17 @@ def _rates(column: "np.ndarray[Any, Any]", steps: "np.ndarray[Any, Any]", limit:
 
 def _widen(part: NodeCopy, most: int) -> None:
     """Make stretches wider until there are at most so many."""
-    while len(part.times) > most * _CELL:
-        first, last = (struct.unpack_from("<q", part.times, place)[0] for place in (0, len(part.times) - _CELL))
+    while len(part.times) > most * CELL:
+        first, last = (struct.unpack_from("<q", part.times, place)[0] for place in (0, len(part.times) - CELL))
         part.width = max(2 * part.width, 2 * (last - first) // most)
-        _regroup(part)
-
-
-def _regroup(part: NodeCopy) -> None:
-    """Join what lies in one stretch of the copy's width; what is the instant of a stretch is its last one."""
-    import numpy as np
-
-    times = np.frombuffer(part.times, "<i8")
-    cells = np.frombuffer(part.cells, "<f8").reshape(len(times), _PARTS, -1)
-    places = times // part.width
-    begins = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
-    ends = np.r_[begins[1:], len(times)] - 1
-    joined = np.empty((len(begins), _PARTS, cells.shape[2]))
-    joined[:, 0] = np.fmin.reduceat(cells[:, 0], begins)
-    joined[:, 2] = np.fmax.reduceat(cells[:, 2], begins)
-    joined[:, 1::2] = np.add.reduceat(cells[:, 1::2], begins)
-    part.times, part.cells = times[ends].tobytes(), joined.tobytes()
+        regroup(part)
 
 
 def _tracks(node: str, part: NodeCopy, choose: Callable[[str], bool]) -> Sequence[Track]:
     import numpy as np
 
     times = np.frombuffer(part.times, "<i8")
-    cells = np.frombuffer(part.cells, "<f8").reshape(len(times), _PARTS, -1)
+    cells = np.frombuffer(part.cells, "<f8").reshape(len(times), PARTS, -1)
     tracks = []
     for place, series in enumerate(part.series):
         here = cells[:, 3, place] > 0

@@ -145,7 +145,9 @@ def _plot(kind: PlotKind, series: SeriesView, limit: tuple[float, str] | None) -
     times = _times(curves)
     if not grouped or len(times) < 2:
         return None
-    lines = [PlotLine(name, _summed(times, group, kind.divisor)) for name, group in grouped.items()]
+    # A curve of many nodes together has their mean: the line is what all of them have, as where each has its own.
+    divisor = kind.divisor if kind.labels else kind.divisor / max(series.joined_nodes, 1)
+    lines = [PlotLine(name, _summed(times, group, divisor)) for name, group in grouped.items()]
     if not any(value for line in lines for value in line.values):
         return None
     return TimePlot(
