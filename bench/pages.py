@@ -128,20 +128,20 @@ def _paths() -> list[str]:
 @cache
 def _costs() -> dict[str, float]:
     with _site() as client:
-        return {path: _cost(client, path) for path in _paths()}
+        return {path: cost(client, path) for path in _paths()}
 
 
-def _cost(client: Client, path: str) -> float:
-    """Return the CPU time of this process, in which the server runs, for one page."""
+def cost(client: Client, path: str, *, least: int = 0) -> float:
+    """Return the CPU time of this process, in which the server runs, for one page of that many bytes at least."""
     spent = []
     with client.connected() as connection:
         for _ in range(_TIMES + 2):
             before = time.process_time()
             connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
             reply = connection.getresponse()
-            reply.read()
-            if reply.status != 200:
-                raise ValueError(f"{path}: {reply.status}")
+            content = reply.read()
+            if reply.status != 200 or len(content) < least:
+                raise ValueError(f"{path}: {reply.status}, {len(content)} bytes")
             spent.append(1000 * (time.process_time() - before))
     return median(spent[2:])
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,14 +26,14 @@ _NODES, _CORES = 16, 32
 _RUNNING, _WAITING = 500, 20_000
 _QUEUED = 100_000
 _PASS_SECONDS = 300
-_OUT_OF_REACH = {"NODE_TRANSPORT": "ssh", "OPENSSH_CMD": "/bin/false", "FINAUD_FREQUENCY": 0, "LOG_LEVEL": 1}
+OUT_OF_REACH = {"NODE_TRANSPORT": "ssh", "OPENSSH_CMD": "/bin/false", "FINAUD_FREQUENCY": 0, "LOG_LEVEL": 1}
 """Nodes that do not answer: what ran is neither lost nor run again, what waits does not start."""
 
 
 @figure("server.restart", unit="CPU s", target=5)
 def restart() -> float:
     """Start where 20,000 jobs wait and 500 run on nodes out of reach, until the server answers and has lost none."""
-    with _site(_run_on_nodes, _WAITING) as state, door.serving(state, _OUT_OF_REACH) as server:
+    with _site(_run_on_nodes, _WAITING) as state, door.serving(state, OUT_OF_REACH) as server:
         socket = door.appeared(state / "server.sock", server)
         found = Client(str(socket)).jobs(states="Running,Waiting")
         spent = _cpu_seconds(server.pid)
@@ -46,10 +46,20 @@ def restart() -> float:
 @figure("server.memory", unit="MB", target=500)
 def memory() -> float:
     """Let 100,000 jobs wait: what the server and its planning process hold once those have dates."""
-    with _site(_hold_everything, _QUEUED) as state, door.serving(state, _OUT_OF_REACH) as server:
+    with site_where_many_wait() as state, door.serving(state, OUT_OF_REACH) as server:
         door.appeared(state / "server.sock", server)
-        _await_pass(state)
-        return sum(map(_resident, [server.pid, *_children(server.pid)])) / 2**20
+        await_pass(state)
+        return held_bytes(server.pid) / 2**20
+
+
+def site_where_many_wait() -> AbstractContextManager[Path]:
+    """Make a state directory with 100,000 jobs that wait."""
+    return _site(_hold_everything, _QUEUED)
+
+
+def held_bytes(pid: int) -> int:
+    """Return what a server and its planning process hold."""
+    return sum(map(_resident, [pid, *_children(pid)]))
 
 
 @contextmanager
@@ -106,7 +116,7 @@ def _run_on_nodes(tx: Tx) -> None:
     attempts.record(tx, [replace(one, started_us=us) for one in attempts.begin(tx, begun)])
 
 
-def _await_pass(state: Path) -> None:
+def await_pass(state: Path) -> None:
     """Wait until a plan is written that was made by this server."""
     end = time.monotonic() + _PASS_SECONDS
     with open_database(state / "oarlock.db") as database:

@@ -65,7 +65,7 @@ def five_hundred() -> float:
 @figure("viewers.change", unit="s", target=1)
 def change() -> float:
     """Wait until a change is on a screen beside 50 viewers; nine of ten come sooner."""
-    with _served() as api, _looking(api, 50), api.connect() as stream:
+    with _served() as api, looking(api.socket, 50), api.connect() as stream:
         stream.settimeout(_PATIENCE)
         stream.sendall(b"GET /live/overview HTTP/1.1\r\nHost: x\r\n\r\n")
         _await(stream, b"data: ")
@@ -93,7 +93,7 @@ def _await(stream: socket.socket, words: bytes) -> None:
 
 def _cost_of(viewers: int) -> float:
     """Return the CPU time of this process, in which the server runs, while so many look and much changes."""
-    with _served() as api, _looking(api, viewers):
+    with _served() as api, looking(api.socket, viewers):
         time.sleep(2)
         before, begin = time.process_time(), time.monotonic()
         while time.monotonic() < begin + _SECONDS:
@@ -109,10 +109,10 @@ def _served() -> Iterator[Running]:
 
 
 @contextmanager
-def _looking(api: Running, viewers: int) -> Iterator[None]:
+def looking(path: Path, viewers: int) -> Iterator[None]:
     """Let so many look, from a process of their own, once each has seen something."""
     users = [str(user.pw_uid) for user in pwd.getpwall() if user.pw_uid][:_USERS]
-    arguments = [sys.executable, "-ISc", _READER, str(api.socket), str(viewers), ",".join(users)]
+    arguments = [sys.executable, "-ISc", _READER, str(path), str(viewers), ",".join(users)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as reader:
         try:
             if reader.stdout is None or not reader.stdout.readline():
