@@ -70,6 +70,14 @@ def test_tasks_with_cores_are_split_as_the_nodes_allow(run, server, cores, resou
     assert server.requests[-1].json["resources"] == resources
 
 
+@pytest.mark.parametrize(("words", "printed"), [((), "sbatch: Set default walltime.\n"), (("--quiet",), "")])
+def test_what_rules_say_is_printed_once_and_not_when_quiet(run, server, words, printed):
+    says = "Set default walltime."
+    server.says(ok({"job_ids": [7], "array_id": 7, "state": "Waiting", "messages": [says, says]}))
+    ran = run("slurm.sbatch", *words, "--wrap=true")
+    assert (ran.code, ran.err) == (0, printed)
+
+
 def test_the_limit_of_an_array_is_passed_on(sbatch):
     body = sbatch("-a", "0-9%3")
     assert (len(body["array"]), body["at_once"], body.get("types", [])) == (10, 3, [])

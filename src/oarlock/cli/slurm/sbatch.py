@@ -65,16 +65,14 @@ def run(client: Client, typed: ParsedOptions, out: CommandOutput) -> None:
     notes: list[str] = []
     parsed = merge(merge(directives(OPTIONS, text, path), _variables(notes)), typed)
     body = _body(client, parsed, notes, text, path, arguments)
-    for note in notes:
-        out.note(note)
+    _print_notes(notes, parsed, out)
     if parsed.given("test_only"):
         answer = client.dry_run(body)
         out.line(f"{answer['says']} {answer.get('nodes') or ''}".rstrip())
         return
     answer = client.submit(body)
     number = answer["array_id"] if "array" in body else answer["job_ids"][0]
-    for note in [*answer.get("notes", ()), *answer.get("messages", ())]:
-        out.note(note)
+    _print_notes([*answer.get("notes", ()), *answer.get("messages", ())], parsed, out)
     if parsed.given("parsable"):
         out.line(str(number))
     elif not parsed.given("quiet"):
@@ -82,6 +80,13 @@ def run(client: Client, typed: ParsedOptions, out: CommandOutput) -> None:
     if parsed.given("wait"):
         out.flush()
         out.code = _wait(client, answer["job_ids"])
+
+
+def _print_notes(notes: list[str], parsed: ParsedOptions, out: CommandOutput) -> None:
+    """Print what is worth knowing and no error, each sentence once."""
+    if not parsed.given("quiet"):
+        for note in dict.fromkeys(notes):
+            out.note(note)
 
 
 def _script(typed: ParsedOptions) -> tuple[str, str, list[str]]:
