@@ -30,12 +30,17 @@ class Release:
         """Return a file as it was."""
         return git("show", f"{self.commit}:{path}").stdout.decode()
 
-    def unpack_wheel(self, folder: Path) -> Path:
-        """Build the wheel from the commit, and unpack it; its dependencies are those of this environment."""
-        source, place = folder / "source", folder / "wheel"
+    def unpack_source(self, folder: Path) -> Path:
+        """Unpack the sources of the commit."""
+        source = folder / "source"
         source.mkdir()
         packed = git("archive", "--format=tar", self.commit)
         subprocess.run(["tar", "-x", "-C", str(source)], input=packed.stdout, check=True, timeout=60)
+        return source
+
+    def unpack_wheel(self, folder: Path) -> Path:
+        """Build the wheel from the commit, and unpack it; its dependencies are those of this environment."""
+        source, place = self.unpack_source(folder), folder / "wheel"
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
         environment = {**os.environ, "OARLOCK_NO_BROWSER_FILES": "1"}
         built = subprocess.run(build, cwd=source, env=environment, capture_output=True, text=True, timeout=120)

@@ -278,5 +278,27 @@ def test_a_quota_of_the_sites_file_is_looked_at(lived, tmp_path):
     assert {finding.invariant for finding in findings} == {16}
 
 
+def test_a_job_that_began_beyond_a_quota_is_named_since_the_rule_holds(lived):
+    def found(since):
+        def corrupt(tx):
+            tx.execute(text("INSERT INTO quotas (position, queue_name, resources) VALUES (1, 'default', 3)"))
+            user_records.add_audit(tx, AuditEntry(since, "root", "", "quotas.add", "socket", "{}"))
+            raise _Undone(check(tx, Config()))
+
+        with pytest.raises(_Undone) as undone:
+            lived.write(corrupt)
+        return undone.value.args[0]
+
+    with lived.read() as tx:
+        began = jobs.get(tx, WINNER).start
+    assert {finding.invariant for finding in found(1)} == {16}
+    assert WINNER in {finding.job for finding in found(1)}
+    assert [finding.job for finding in found(began)] == [WINNER]
+    assert found(began + 1) == []
+    assert (
+        _check_corrupted(lived, "INSERT INTO quotas (position, queue_name, resources) VALUES (1, 'default', 3)") == []
+    )
+
+
 def test_every_invariant_has_a_corruptor():
     assert {number for number, *_ in CORRUPTORS.values()} | {7} | LIVE == set(INVARIANTS)

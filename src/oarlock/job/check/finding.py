@@ -20,7 +20,7 @@ INVARIANTS = {
     13: "only best-effort jobs are ended for others, and there is an event for each",
     14: "the members of an array are complete, and numbered without a gap",
     15: "every failed job has an event, and every resource a history that ends with its state",
-    16: "quotas hold, and every waiting job is in a queue that exists",
+    16: "quotas hold, and held when jobs began, and every waiting job is in a queue that exists",
     17: "nodes run what the database says, and nothing else",
     18: "nothing is left on nodes of jobs that are over",
     19: "no secret is stored where it can be read",

@@ -7,6 +7,7 @@ from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.check import jobs, sharing, site
 from oarlock.job.check.finding import CheckFinding, CheckSeverity, broken, warning
+from oarlock.job.check.past_quotas import PastQuotas
 from oarlock.job.run.starting import schedule
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
@@ -63,6 +64,7 @@ class _DatabaseCheck:
             clock_jumped=integrity.clock_jumped(tx),
         )
         self._occupancy = sharing.CheckedResources()
+        self._past_quotas = PastQuotas(whole.quotas, whole.quotas_since)
         self._expected: Counter[AccountingRow] = Counter()
         self._began: dict[int, int] = {}
         self._ended: dict[int, int] = {}
@@ -92,6 +94,7 @@ class _DatabaseCheck:
             if starts:
                 self._began[job.id] = starts[0]
         computes = set(record.resources) - self._licences
+        self._past_quotas.add(record, len(computes))
         if job.accounted and computes and job.start and job.stop > job.start:
             amounts = integrity.expected_accounts(
                 job, len(record.resources), record.walltime, self._config.accounting_window
@@ -110,6 +113,7 @@ class _DatabaseCheck:
         yield from site.judge_accounts(self._whole.accounts, self._expected, since=self._whole.accounts_since)
         yield from site.judge_dependencies(self._required, self._began, self._ended)
         yield from site.judge_limits(self._present, self._whole, self._quotas(), now=self._now)
+        yield from self._past_quotas.exceeded()
         yield from self._kills_without_effect()
         if not any(finding.severity is CheckSeverity.BROKEN for finding in self.found):  # nothing else can be planned
             yield from self._overlooked()

@@ -19,6 +19,7 @@ from oarlock.store.tables import (
     array_texts,
     assigned_resources,
     attempt_nodes,
+    audit,
     challenges,
     event_log_hostnames,
     event_logs,
@@ -96,6 +97,7 @@ class SiteRecords(NamedTuple):
     restores: int
     queues: set[str]
     quotas: list[QuotaRule]
+    quotas_since: int | None
     away: set[str]
 
 
@@ -132,10 +134,14 @@ def site_records(tx: Tx, *, thorough: bool) -> SiteRecords:
         restores=tx.execute(select(func.count()).where(events.type == "NEW_GENERATION")).scalar_one(),
         queues=set(tx.execute(select(queues.c.queue_name)).scalars()),
         quotas=administration.all_quotas(tx),
+        quotas_since=tx.execute(_QUOTAS_SINCE).scalar_one(),
         away={name for _, state, name in rows if state != "Alive"},
     )
 
 
+_QUOTAS_SINCE = select(func.max(audit.c.date)).where(
+    audit.c.verb.in_(("quotas.add", "quotas.remove")), audit.c.refused == ""
+)
 _LIVE = [state.value for state in JobState if state not in FINAL]
 _ARRAYS = (
     select(
