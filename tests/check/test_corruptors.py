@@ -278,7 +278,7 @@ def test_a_quota_of_the_sites_file_is_looked_at(lived, tmp_path):
     assert {finding.invariant for finding in findings} == {16}
 
 
-def test_a_job_that_began_beyond_a_quota_is_named_since_the_rule_holds(lived):
+def test_a_job_that_began_beyond_a_quota_is_named(lived):
     def found(since):
         def corrupt(tx):
             tx.execute(text("INSERT INTO quotas (position, queue_name, resources) VALUES (1, 'default', 3)"))

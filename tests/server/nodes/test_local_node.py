@@ -392,9 +392,10 @@ async def test_a_job_can_be_killed_during_its_prologue(workspace, two_users, sit
 
 @pytest.mark.manual(123)
 @run_async
-async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(workspace, two_users, site):
+@pytest.mark.parametrize("text", ["exit 1", "sleep 600"])
+async def test_an_epilogue_that_fails_or_hangs_leaves_the_exit_code_alone(workspace, two_users, site, text):
     async with open_node(workspace, two_users[0]) as post:
-        report = await post.run(1, "exit 7", hooks=SiteHooks(epilogue=script(site / "e", "exit 1")))
+        report = await post.run(1, "exit 7", hooks=SiteHooks(epilogue=script(site / "e", text), timeout=1))
         assert (report.outcome, report.status, report.events[0][0]) == (EXITED, 7 << 8, "EPILOGUE_ERROR")
 
 
