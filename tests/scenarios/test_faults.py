@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from oarlock.failpoints import Died, armed
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import AttemptMissing, BadReport, Exited, NodesChecked, Started
 from oarlock.model.event import EventType
@@ -113,6 +114,23 @@ def test_failures_of_users_count_only_one_after_the_other_within_an_hour(make):
     cluster.pass_time(3700)
     cluster.submit("fail WORKING_DIRECTORY", user="bob")
     assert cluster.states() == {"node1": {"Alive"}}
+
+
+def test_a_server_that_dies_in_each_launch_of_a_job_costs_it_none(cluster):
+    def die(point, _node):
+        if point == "launch":
+            raise Died
+
+    with armed(die):
+        with pytest.raises(Died):
+            cluster.submit("sleep 10")
+        for _ in range(5):
+            with pytest.raises(Died):
+                cluster.restart()
+    cluster.restart()
+    cluster.finish()
+    assert (cluster.story(1)[-1], cluster.job(1).exit_code) == ("Terminated", 0)
+    assert [node.ran for node in cluster.nodes.values() if node.ran] == [[(1, 7)]]
 
 
 @pytest.mark.manual(121)

@@ -183,6 +183,8 @@ def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
         new_jobs.remove_array(tx, numbers)
     survey = load_unknown(tx, context)
     live = attempts.live(tx)
+    context.interrupted.clear()
+    context.interrupted.update((attempt.job_id, attempt.number) for attempt in live)
     effects: list[Effect] = [
         AwaitReport(node.name, attempt.job_id, attempt.number, context.secret(attempt))
         for attempt in live
@@ -227,7 +229,9 @@ def attempt_missing(unit: UnitOfWork, report: AttemptMissing, finished: Finished
 
 def _again(unit: UnitOfWork, report: AttemptMissing) -> None:
     attempt, job = unit.attempts[report.job], unit.jobs[report.job]
-    unit.close(unit.update_attempt(attempt, outcome="never arrived"))
+    # A server that died while it launched the job is no fault of the job, however often that happens.
+    died = (report.job, report.attempt) in unit.context.interrupted
+    unit.close(unit.update_attempt(attempt, outcome=launch_result.SERVER_DIED if died else "never arrived"))
     if job.state is JobState.LAUNCHING:
         says = f"the launch never arrived at {report.node}"
         unit.event(EventType.LAUNCHING_OAREXEC_TIMEOUT, says, job.id)  # no host: the way to it was lost, not the node

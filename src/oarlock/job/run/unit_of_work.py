@@ -44,7 +44,7 @@ class StepContext:
     """What all steps share: the settings, and the key from which the secrets of attempts are computed.
 
     In memory: whose jobs failed on which node (`failures`), and for whose the site's programs failed (`programs`).
-    `lineage`: the generation of the database.
+    `lineage`: the generation of the database. `interrupted`: attempts that were open when the server started.
     """
 
     config: Config
@@ -52,6 +52,7 @@ class StepContext:
     failures: NodeFailures = field(default_factory=NodeFailures, compare=False)
     programs: ProgramFailures = field(default_factory=ProgramFailures, compare=False)
     lineage: Lineage = field(default_factory=Lineage, compare=False)
+    interrupted: set[tuple[int, int]] = field(default_factory=set, compare=False)
 
     def secret(self, attempt: Attempt) -> str:
         """Return the secret of an attempt: computed whenever it is needed, stored nowhere.

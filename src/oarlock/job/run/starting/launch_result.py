@@ -24,6 +24,11 @@ _HELD = " (held: "
 WAITS_FOR_SITE = "waits for the site"
 """The outcome of an attempt that does not count: a program of the site failed."""
 
+SERVER_DIED = "never arrived, the server died"
+"""The outcome of an attempt that does not count: it was under way when the server ended."""
+
+_NOT_COUNTED = frozenset({WAITS_FOR_ACCOUNT, WAITS_FOR_SITE, SERVER_DIED})
+
 
 def started(unit: UnitOfWork, report: Started) -> None:
     """Note that the user's command runs; what is left of an attempt that was given up is told to end."""
@@ -170,10 +175,10 @@ def _release_held(unit: UnitOfWork) -> None:
 
 
 def _failed_attempts(unit: UnitOfWork, job: Job) -> int:
-    """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
+    """Count the attempts of a job that failed by their own or their nodes' fault; the last may not be written."""
     last = unit.attempts[job.id]
     before = [attempt for attempt in attempts.of_jobs(unit.tx, [job.id]) if attempt.number < last.number]
-    return sum(attempt.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for attempt in (*before, last))
+    return sum(attempt.outcome not in _NOT_COUNTED for attempt in (*before, last))
 
 
 def _requested_start(job: Job) -> int:
