@@ -7,7 +7,7 @@ import pytest
 from oarlock.web.pages import __all__ as _registered  # noqa: F401
 from oarlock.web.pages.parts.messages import catalogue, chosen, translator
 from oarlock.web.pages.parts.registry import PAGES
-from oarlock.web.pages.parts.rendering import TEMPLATES
+from oarlock.web.pages.parts.rendering import TEMPLATES, with_code
 
 MESSAGE = re.compile(r"""\bt\(\s*(?:"([^"]+)"|'([^']+)')""")
 
@@ -38,3 +38,7 @@ def test_the_language_is_the_chosen_one_else_the_browsers(accepted, cookie, lang
 
 def test_values_are_filled_in_after_translation():
     assert translator("fr")("{count} jobs", count=3) == "3 tâches"
+
+
+def test_what_stands_between_backticks_is_code_and_stays_escaped():
+    assert with_code("`<b>` cannot be `a` `") == "<code>&lt;b&gt;</code> cannot be <code>a</code> `"

@@ -84,8 +84,9 @@ def settings(state: Path) -> Config:
     """Return the settings of a demonstration: measured every two seconds, with the watts of usual nodes."""
     # One that serves people may have the usual port on this machine.
     return Config(
-        node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, server_port=_free_port(),
-        sample_period=2, energy_idle_watts=80, energy_busy_watts=250, findings_file=state.parent / "findings.toml",
+        cluster_name="demo", node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2,
+        server_port=_free_port(), sample_period=2, energy_idle_watts=80, energy_busy_watts=250,
+        findings_file=state.parent / "findings.toml",
     )  # fmt: skip
 
 

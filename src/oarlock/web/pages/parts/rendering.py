@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import oarlock
 from oarlock.config import Config
@@ -21,6 +21,7 @@ from oarlock.web.pages.parts.registry import PAGES
 from oarlock.web.verbs.users.portal import NoticeView
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
+_BACKTICKS = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Renderer:
             "exact": formats.exact,
             "seconds": formats.seconds,
             "soft": _soft,
+            "with_code": with_code,
             "part": lambda text: quote(str(text), safe=""),
         }
         self._environment.globals |= {
@@ -102,6 +104,11 @@ class Renderer:
             "link": _link,
         }
         return self._environment.get_template(template).render(**frame, **values).encode()
+
+
+def with_code(text: object) -> Markup:
+    """Return a sentence in which what stands between backticks is code, as on a terminal."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it was escaped
 
 
 def _drawn(draw: Any) -> Any:
