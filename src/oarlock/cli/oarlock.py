@@ -123,6 +123,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except RequestRefused as refused:
         show_text(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
         return REFUSED
+    except PermissionError as denied:
+        if denied.filename is None:
+            raise
+        show_text(f"oarlock: {denied.filename}: permission denied.\n  {_WHO_MAY}", file=sys.stderr)
+        return REFUSED
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("oarlock."):
             raise
@@ -131,6 +136,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code or 0
 
 
+_WHO_MAY = "Files of an instance are for root, and for the account that serves it."
 _COMMANDS_ONLY = """\
 oarlock: this machine has the commands alone (package oarlock-client), and this needs the rest.
   Run it on the server, or install the package oarlock here instead."""

@@ -173,3 +173,20 @@ def test_another_pipe_that_breaks_is_not_taken_for_the_reader():
 
     with pytest.raises(BrokenPipeError):
         unless_nobody_reads(send)
+
+
+def test_files_that_may_not_be_read_are_a_sentence_and_no_traceback(tmp_path, capsys):
+    folder = tmp_path / "samples" / "live"
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0)
+    is_root = os.geteuid() == 0
+    try:
+        if is_root:
+            os.seteuid(65534)
+        code = main(["archive", "status", "--state", str(tmp_path)])
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.parent.chmod(0o700)
+    told = capsys.readouterr().err
+    assert (code, told.startswith("oarlock: "), "permission denied" in told) == (2, True, True)
