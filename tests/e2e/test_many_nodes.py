@@ -93,7 +93,7 @@ def test_all_nodes_are_checked_with_few_connections(workspace, two_users):
 def test_five_thousand_nodes_are_checked_while_jobs_start(workspace, two_users, capsys):
     names = [f"n{number:05}" for number in range(_MANY)]
     dead = tuple(names[7 :: max(_MANY // 50, 8)])  # one node of a hundred
-    settings = {"FINAUD_FREQUENCY": _PERIOD, "LOG_LEVEL": 1}
+    settings = {"FINAUD_FREQUENCY": _PERIOD, "NODE_CONNECTIONS": _MANY // 5, "LOG_LEVEL": 1}
     with many_nodes(workspace, two_users[0], names, dead=dead, **settings) as (site, cluster):
         site.serve()
         assert site.process is not None
