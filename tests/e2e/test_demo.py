@@ -166,3 +166,8 @@ def test_root_lends_an_account_of_its_own_though_there_are_people(two_users, mon
         assert (who, lent.pw_uid >= 1000) == ("oarlock-demo", True)
     with pytest.raises(KeyError):
         pwd.getpwnam(who)
+
+
+def test_an_account_that_is_not_there_is_refused_at_once():
+    with pytest.raises(demo.DemoRefused, match="no account `nobody-here`"), demo.lent_account("nobody-here"):
+        pass

@@ -400,6 +400,13 @@ def test_the_page_of_a_user_has_its_quotas_and_pdf_not_those_of_others(sqlite_pa
         assert "*,vision,*,*" in admin.get("/projects/vision").text
 
 
+def test_a_project_shows_what_its_members_held(site, visitor):
+    page = signed_in(site, "root").get("/projects/vision?days=30").text
+    assert "<h2>Held by members</h2>" in page
+    assert re.search(r"core-hours \(daemon [0-9.]+, nobody [0-9.]+\)</title><rect class=\"f-c[01]\"", page)
+    assert "Held by members" not in visitor.get("/projects/vision?days=30").text, "one of them sees no others"
+
+
 def test_the_power_of_nodes_is_divided_by_what_their_cores_do(site, visitor):
     def suspect(state: str) -> None:
         change = f"UPDATE resources SET state = '{state}' WHERE network_address = 'node-02'"

@@ -1,6 +1,6 @@
 """Columns over days: how much of what was held was used."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -9,17 +9,21 @@ WIDTH_IN_MAIN = 776
 """In a card of the main column, beside the narrow one."""
 
 _NARROWEST, _WIDEST, _GAP = 2.0, 72.0, 0.25
-_GRID = 4
+_GRID, _HALF_A_NAME = 4, 22
 
 
 @dataclass(frozen=True, slots=True)
 class DayColumn:
-    """A column: its name below, what was held and what of it was used, and a sentence."""
+    """A column: its name below, what was held and what of it was used, and a sentence.
+
+    `parts` are drawn instead, one on the other, if there are some: the class of a colour, and how much it is.
+    """
 
     name: str
     held: float
     used: float
     title: str
+    parts: Sequence[tuple[str, float]] = ()
 
 
 def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str, width: int = WIDTH) -> str:
@@ -32,22 +36,35 @@ def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str, width: 
     named = max(1, -(-len(columns) * 44 // (width - _LEFT)))
     for place, column in enumerate(columns):
         x = _LEFT + step * place + (step - wide) / 2
-        held, used = (inside * min(amount / top, 1.0) if top else 0.0 for amount in (column.held, column.used))
-        drawn.append(
-            f'<g class="day"><title>{escape(column.title)}</title>'
-            f'<rect class="f-idle o-busy" x="{x:.1f}" y="{_TOP + inside - held:.1f}" width="{wide:.1f}" '
-            f'height="{held:.1f}"/><rect class="f-busy" x="{x:.1f}" y="{_TOP + inside - used:.1f}" width="{wide:.1f}" '
-            f'height="{used:.1f}"/></g>'
-        )
+        rects = [
+            f'<rect class="{kind}" x="{x:.1f}" y="{_TOP + inside * (1 - upper / top):.1f}" width="{wide:.1f}" '
+            f'height="{inside * (upper - lower) / top:.1f}"/>'
+            for kind, lower, upper in _layers(column)
+            if top
+        ]
+        drawn.append(f'<g class="day"><title>{escape(column.title)}</title>{"".join(rects)}</g>')
         if place % named == 0:
+            middle = x + wide / 2
+            at, anchor = (middle, "middle") if middle < width - _HALF_A_NAME else (float(width), "end")
             drawn.append(
-                f'<text class="g-time" x="{x + wide / 2:.1f}" y="{HEIGHT - 6}" text-anchor="middle">'
+                f'<text class="g-time" x="{at:.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
                 f"{escape(column.name)}</text>"
             )
     return (
         f'<svg class="columns-chart" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" role="img" '
         f'aria-label="{escape(label)}">{"".join(drawn)}</svg>'
     )
+
+
+def _layers(column: DayColumn) -> Iterator[tuple[str, float, float]]:
+    """Yield the rectangles of a column: their class, and between which amounts they stand."""
+    if not column.parts:
+        yield "f-idle o-busy", 0.0, column.held
+        yield "f-busy", 0.0, column.used
+    below = 0.0
+    for colour, amount in column.parts:
+        yield f"f-{escape(colour)}", below, below + amount
+        below += amount
 
 
 def _grid(top: float, unit: str, inside: float, width: int) -> str:

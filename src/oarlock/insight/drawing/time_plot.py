@@ -74,7 +74,7 @@ def round_top(highest: float) -> float:
     if highest <= 0:
         return float(_ROWS)
     power = 10.0 ** math.floor(math.log10(highest / _ROWS))
-    return next(_ROWS * step * power for step in (1, 2, 2.5, 5, 10) if _ROWS * step * power >= highest)
+    return next(_ROWS * step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 10) if _ROWS * step * power >= highest)
 
 
 def draw(plot: TimePlot) -> str:

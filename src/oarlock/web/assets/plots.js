@@ -15,7 +15,7 @@ const write = (value) => (value === null || value === undefined ? "–" : Math.a
 const top = (highest) => {
   if (highest <= 0) return 4;
   const power = 10 ** Math.floor(Math.log10(highest / 4));
-  return 4 * [1, 2, 2.5, 5, 10].find((step) => 4 * step * power >= highest) * power;
+  return 4 * [1, 1.5, 2, 2.5, 3, 4, 5, 10].find((step) => 4 * step * power >= highest) * power;
 };
 
 const options = (plot, width, say) => {

@@ -1,7 +1,7 @@
 """Pages about use over days: of a user, of a project, the energy of the site, and what is wasted."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from oarlock.insight.drawing.columns import DayColumn
@@ -22,6 +22,7 @@ PERIODS = (7, 30, 365)
 _MOST_WEEKS = 92  # days up to which a column is a day; above, a week
 _SHOWN_JOBS, _OF_ONE_JOB = 12, 2
 _KWH = 3_600_000
+_MOST_MEMBERS, _OTHERS = 7, "c7"
 
 
 @page("/users/{name}")
@@ -45,6 +46,10 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
     parts: UsageDaysResponse = await view.ask("usage.days", since=since, by=[other], **chosen)
     findings: FindingsResponse = await view.ask("findings.list", since=max(since, view.now - 30 * _DAY, 0), **chosen)
     profile: ProfileResponse = await view.ask("usage.profile", since=since, **chosen)
+    colours = _colours(parts) if kind == "project" and len(parts.rows) > 1 else {}
+    members: UsageDaysResponse | None = None
+    if colours:
+        members = await view.ask("usage.days", since=since, by=["day", "user"], **chosen)
     quotas = await view.ask_if_allowed("quotas.list", **({"user": name} if kind == "user" else {}))
     return view.page(
         "usage.html",
@@ -61,6 +66,8 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
         own=days.own and not (kind == "user" and name == view.user),
         total=_total(days),
         columns=_columns(days, period),
+        members=_stacked(members, colours, period) if members else [],
+        colours=colours,
         parts=sorted(((str(row.group[other]), row.usage) for row in parts.rows), key=_held),
         counted=Counter(finding.id for job in findings.jobs for finding in job.findings).most_common(8),
         findings=_worst_first(findings.jobs[:_SHOWN_JOBS]),
@@ -69,9 +76,15 @@ async def _of_somebody(view: View, kind: str, name: str) -> Answer:
 
 
 def _worst_first(jobs: Sequence[JobFindingsView]) -> list[tuple[JobFindingsView, Finding]]:
-    """Return the first findings of each job, the bad ones before the others, and of those the newest job first."""
+    """Return the first findings of each job: one of each rule, the bad ones first, then a second of each, and so on."""
     rows = [(job, finding) for job in jobs for finding in job.findings[:_OF_ONE_JOB]]
-    return sorted(rows, key=lambda row: row[1].severity is not Severity.BAD)
+    before: Counter[str] = Counter()
+    ranked = []
+    for row in rows:
+        rule = row[1]
+        ranked.append(((before[rule.id], rule.severity is not Severity.BAD), row))
+        before[rule.id] += 1
+    return [row for _, row in sorted(ranked, key=lambda entry: entry[0])]
 
 
 @page("/energy", nav="Energy", place=50)
@@ -174,6 +187,35 @@ def _pdf(view: View, kind: str, name: str, since: int) -> str:
     if caller is None or not (caller.admin or (kind == "user" and name == view.user)):
         return ""
     return f"/api/v1/reports/period.pdf?{urlencode({kind: name, 'since': since // _DAY * _DAY})}"
+
+
+def _colours(parts: UsageDaysResponse) -> dict[str, str]:
+    """Return the class of the colour of each of the members who held most."""
+    held = sorted(parts.rows, key=lambda row: -row.usage.core_seconds)
+    return {str(row.group["user"]): f"c{place}" for place, row in enumerate(held[:_MOST_MEMBERS])}
+
+
+def _stacked(days: UsageDaysResponse, colours: Mapping[str, str], period: int) -> list[DayColumn]:
+    """Return a column for each day, or week, with the core-hours of each member one on the other."""
+    step = _DAY if period <= _MOST_WEEKS else 7 * _DAY
+    sums: dict[int, dict[str, float]] = {at: {} for at in range(days.since, days.until, step)}
+    for row in days.rows:
+        at = days.since + (int(row.group["day"]) - days.since) // step * step
+        user = str(row.group["user"])
+        sums[at][user] = sums[at].get(user, 0.0) + row.usage.core_seconds / _HOUR
+    return [_stacked_column(at, sums[at], colours) for at in sums]
+
+
+def _stacked_column(at: int, hours: Mapping[str, float], colours: Mapping[str, str]) -> DayColumn:
+    parts: dict[str, float] = {}
+    for user, amount in hours.items():
+        colour = colours.get(user, _OTHERS)
+        parts[colour] = parts.get(colour, 0.0) + amount
+    whole = sum(hours.values())
+    most = sorted(hours.items(), key=lambda entry: -entry[1])[:_MOST_MEMBERS]
+    told = ", ".join(f"{user} {amount:,.1f}" for user, amount in most)
+    title = f"{formats.day(at)}: {whole:,.1f} core-hours" + (f" ({told})" if told else "")
+    return DayColumn(formats.month_and_day(at), whole, whole, title, sorted(parts.items()))
 
 
 def _bins(profile: ProfileResponse) -> list[DayColumn]:

@@ -84,6 +84,10 @@ def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> N
 @contextlib.contextmanager
 def lent_account(user: str | None) -> Iterator[str]:
     """Choose who runs the jobs: the plain user who asks; for root an account of our own, for as long as it takes."""
+    if user is not None and not _exists(user):
+        raise DemoRefused(
+            f"There is no account `{user}` on this machine, so it cannot run jobs.", hint="Name another with --user."
+        )
     who = user or account()
     if who not in (None, _GUEST) or os.geteuid() != 0:
         yield who or _GUEST
@@ -103,6 +107,14 @@ def lent_account(user: str | None) -> Iterator[str]:
             yield _GUEST
         finally:
             _remove_account()
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
