@@ -103,3 +103,17 @@ def test_somebody_elses_curves_and_files_are_refused(api):
     for what in ("series", "samples"):
         reply = api.client_of("daemon").get(f"/jobs/1/{what}")
         assert (reply.status, reply.body["kind"]) == (403, "Forbidden")
+
+
+def test_what_was_not_measured_is_said_and_is_no_empty_table(api, monkeypatch, capsys):
+    monkeypatch.setenv("OARLOCK_SERVER", str(api.socket))
+    assert main(["samples", "1", "-m", "perf_instructions_total"]) == 0
+    assert capsys.readouterr().out == "Job 1, so far: nothing was measured of what is asked for.\n"
+
+
+def test_an_event_that_no_processor_has_is_refused_with_the_nearest_one(api):
+    change = {"nodes": ["n1"], "perf_events": ["instuctions"]}
+    reply = api.client_of("root").post("/nodes/measure", change)
+    assert (reply.status, reply.body["error"], reply.body["hint"]) == (
+        400, "There is no event `instuctions` of a processor.", "Did you mean `instructions`?",
+    )  # fmt: skip

@@ -108,6 +108,8 @@ def _checked(content: bytes, form: str) -> bytes:
 def lines(view: dict[str, Any]) -> list[str]:
     """Lay out the least, the mean and the most of each curve, and name gaps."""
     state = "so far" if view["live"] else "as it was kept"
+    if not view["series"]:
+        return [f"Job {view['job_id']}, {state}: nothing was measured of what is asked for."]
     begin, end = (readable.date(int(view[name])) for name in ("since", "until"))
     rows = [("METRIC", "NODE", "LEAST", "MEAN", "MOST", "UNIT"), *map(_row, view["series"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -1,5 +1,6 @@
 """Verbs about what is kept of measurements: curves of jobs and nodes, and files to take home."""
 
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec import Meta
 from oarlock.measure.collect.questions import CSV, HDF5, FileView, JobCurves, JobFile, NodeCurves
 from oarlock.measure.collect.series import MOST_POINTS, SeriesView
 from oarlock.model.errors import BadRequest, UnknownNode
+from oarlock.node.sources.job import perf
 from oarlock.settings.kinds import SAMPLE_SOURCES
 from oarlock.store.queries.job import agent_jobs, job_pages, listing
 from oarlock.store.queries.job.agent_jobs import FIRST_NUMBER
@@ -144,6 +146,13 @@ async def measure(context: RequestContext, request: MeasureRequest) -> EmptyResp
         if word.removeprefix("-") not in SAMPLE_SOURCES:
             names = ", ".join(SAMPLE_SOURCES)
             raise BadRequest(f"There is no source `{word[:80]}`.", hint=f"There are {names}.")
+    for event in request.perf_events:
+        if event not in perf.EVENTS:
+            alike = get_close_matches(event, perf.EVENTS, n=1)
+            raise BadRequest(
+                f"There is no event `{event[:80]}` of a processor.",
+                hint=f"Did you mean `{alike[0]}`?" if alike else f"There are {', '.join(perf.EVENTS)}.",
+            )
     present = await context.read(lambda tx: listing.at_nodes(tx, request.nodes))
     missing = [name for name in request.nodes if name not in present]
     if missing:
