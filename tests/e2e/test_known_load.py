@@ -1,4 +1,8 @@
-"""A real job of known load: every figure of `--usage`, of its summary and of its file is what it did."""
+"""A real job of known load: every figure of `--usage`, of its summary and of its file is what it did.
+
+It keeps two cores of four busy. A machine of two cores has no others to hold: pretended nodes have the cores of their
+machine, so that there it keeps all that it holds busy.
+"""
 
 import itertools
 import json
@@ -24,20 +28,21 @@ from tests.known_load import KnownLoad, check_node, did, near
 pytestmark = needs_root
 
 _NUMBERS = itertools.count()
+CORES = min(4, os.cpu_count() or 2)
 
 
 @pytest.fixture
 def site(workspace, two_users) -> Iterator[Instance]:
-    """An instance with one node of two cores that measures each second."""
+    """An instance with one node of four cores, or as many as there are, that measures each second."""
     name = f"k{os.getpid()}x{next(_NUMBERS)}n"
-    with instance(workspace, two_users[0], name, nodes=1, more={"SAMPLE_PERIOD": 1}) as made:
+    with instance(workspace, two_users[0], name, nodes=1, cores=CORES, more={"SAMPLE_PERIOD": 1}) as made:
         yield made
 
 
 def _begin(site: Instance, load: KnownLoad) -> int:
-    """Start a job on both cores of the node; return when it has done its work and a sample came since."""
+    """Start a job on all cores of the node; return when it has done its work and a sample came since."""
     file = site.home / "written"
-    job = site.submit(load.command(str(file)), "/core=2,walltime=0:10:0", project="moon")
+    job = site.submit(load.command(str(file)), f"/core={CORES},walltime=0:10:0", project="moon")
     site.start()
     site.until(lambda: bool(_done(site, job)), seconds=120)
     finished = time.time()
@@ -55,9 +60,9 @@ def _usage(site: Instance, job: int) -> Any:
 
 
 def _check_usage(used: Any, done: dict[str, float]) -> None:
-    assert (used["cpus"], used["nodes"], used["walltime"]) == (2, used["nodes"][:1], 600)
+    assert (used["cpus"], used["nodes"], used["walltime"]) == (CORES, used["nodes"][:1], 600)
     assert used["cpu_seconds"] == near(done["cpu"])
-    assert used["cpu_seconds_offered"] == near(2 * used["seconds"])
+    assert used["cpu_seconds_offered"] == near(CORES * used["seconds"])
     assert used["memory_own_peak_bytes"] == near(done["memory"])
     assert used["written_bytes"] == near(done["written"])
     assert used["memory_peak_bytes"] >= done["memory"]
@@ -123,7 +128,11 @@ def test_what_is_kept_of_a_job_of_known_load_is_within_three_percent(site):
     ran = site.job(job).stop - site.job(job).start
     assert site.job(job).state is JobState.TERMINATED
     assert (row.cpu_seconds, row.memory_own_peak_bytes) == (near(done["cpu"]), near(done["memory"]))
-    assert (row.written_bytes, row.core_seconds, row.run_seconds) == (near(done["written"]), near(2 * ran), near(ran))
+    assert (row.written_bytes, row.core_seconds, row.run_seconds) == (
+        near(done["written"]),
+        near(CORES * ran),
+        near(ran),
+    )
     assert (row.coverage, row.samples, row.walltime) == (near(1.0), near(ran), 600)
     assert row.memory_own_mean_bytes == near(done["memory"])
     assert node.node_cores == os.cpu_count()
