@@ -1,5 +1,6 @@
 """The demonstration, as root and as a plain user."""
 
+import asyncio
 import contextlib
 import os
 import pty
@@ -171,3 +172,15 @@ def test_root_lends_an_account_of_its_own_though_there_are_people(two_users, mon
 def test_an_account_that_is_not_there_is_refused_at_once():
     with pytest.raises(demo.DemoRefused, match="no account `nobody-here`"), demo.lent_account("nobody-here"):
         pass
+
+
+@pytest.mark.parametrize("tour", [True, False])
+def test_a_late_job_ends_a_tour_and_not_a_cluster_to_look_around(tour):
+    async def play():
+        raise demo.DemoFailed("Job 3 was late.")
+
+    lines = []
+    ends = pytest.raises(demo.DemoFailed) if tour else contextlib.nullcontext()
+    with ends:
+        asyncio.run(demo.introduce(play(), tour=tour, say=lines.append))
+    assert lines == ([] if tour else ["Job 3 was late. The cluster stays for you to look around."])

@@ -213,8 +213,8 @@ def _stacked_column(at: int, hours: Mapping[str, float], colours: Mapping[str, s
         parts[colour] = parts.get(colour, 0.0) + amount
     whole = sum(hours.values())
     most = sorted(hours.items(), key=lambda entry: -entry[1])[:_MOST_MEMBERS]
-    told = ", ".join(f"{user} {amount:,.1f}" for user, amount in most)
-    title = f"{formats.day(at)}: {whole:,.1f} core-hours" + (f" ({told})" if told else "")
+    listed = ", ".join(f"{user} {amount:,.1f}" for user, amount in most)
+    title = f"{formats.day(at)}: {whole:,.1f} core-hours" + (f" ({listed})" if listed else "")
     return DayColumn(formats.month_and_day(at), whole, whole, title, sorted(parts.items()))
 
 
