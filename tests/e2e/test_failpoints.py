@@ -65,7 +65,7 @@ class DyingInstance(Instance):
             arguments = ["serve", "--state", self.state, "--config", self.settings]
             done = subprocess.run(
                 [sys.executable, "-m", "tests.crash.dying_serve", str(number), *arguments],
-                env={**os.environ, "PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"}, stderr=log, timeout=60, check=False,
+                env={**os.environ, "PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"}, stderr=log, timeout=300, check=False,
             )  # fmt: skip
         assert done.returncode == DEAD, self.log()[-3000:]
         [name] = re.findall(rf"^died at failpoint {number}: (.*)$", self.log()[begun:], re.MULTILINE)
