@@ -106,18 +106,17 @@ def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, tw
     secret.mkdir(mode=0o700)
     (secret / "kept").touch()
     quiet_rate, quiet = measured(busy_site, victim)
+    assert quiet_rate > 0, "no job starts though nobody attacks: this machine is too busy to judge"
     with running(busy_site, attacker, attack) as done:
         time.sleep(2)  # until it is in full swing
         rate, seen = measured(busy_site, victim)
     print(
         f"\n{attack}: p99 {p99(quiet):.3f} -> {p99(seen):.3f} s of {len(seen['seconds'])} commands, "
         f"starts {quiet_rate:.1f} -> {rate:.1f} a second ({rate / quiet_rate:.0%}), "
-        f"log {len(busy_site.log()) >> 10} KiB\n"
+        f"log {len(busy_site.log()) >> 10} KiB, load {os.getloadavg()[0]:.0f}\n"
         f"  cores: server {quiet['server_cpu']:.2f} -> {seen['server_cpu']:.2f}, attacker {done['cpu'] / WINDOW:.2f}\n"
         f"  attack {done['statuses']}\n  victim {seen['statuses']}"
     )
-    assert p99(seen) <= SLOWEST
-    assert rate >= LEAST_RATE * quiet_rate
     deleted = sum(one["statuses"].get("delete 200", 0) for one in (quiet, seen))
     if attack not in OWN_JOBS_FAIL:
         assert failed(busy_site) <= deleted  # no job ended in Error that nobody deleted
@@ -128,6 +127,9 @@ def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, tw
     assert not list(busy_site.home.rglob("pwned"))
     if attack == "swaps":
         assert done["statuses"]["turns"] >= TURNS
+    # Last, so that a busy machine hides nothing of the rest.
+    assert p99(seen) <= SLOWEST
+    assert rate >= LEAST_RATE * quiet_rate
 
 
 def failed(site: Instance) -> int:
