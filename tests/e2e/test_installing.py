@@ -15,11 +15,11 @@ import pytest
 from tests import bed
 from tests.bed import needs_root, remove_roots
 from tests.e2e.instance import SOURCE
+from tests.page import typed_lines
 from tests.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.soak, pytest.mark.component("sshd"), pytest.mark.component("ip")]
 
-PAGE = Path(__file__).parents[2] / "docs/running-a-site/installing.md"
 NODES = ("node1", "node2")
 BARE = """
 set -e
@@ -38,8 +38,7 @@ chmod 600 /root/.ssh/config
 
 def section(title):
     """Return the lines that a section of the page has to be typed."""
-    [text] = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return re.findall(r"^    (\S.*)$", text, re.MULTILINE)
+    return typed_lines("installing.md", title)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""The image of a virtual node: Debian with systemd, sshd and python3, and nothing that those do not need.
+"""Images of virtual machines. A node's is Debian with systemd, sshd and python3, and nothing that those do not need;
+one for the machines of a cluster has what a site's machines have besides, before Oarlock is on them.
 
 Built once into `build/vm`, from Debian's packages, as root; what it is built from is in the name of the folder.
 """
@@ -16,13 +17,25 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "python3")
+# Added by apt in the tree, which solves what debootstrap does not. The machines reach no archive later.
+SITE_PACKAGES = (
+    "openssh-client",
+    "iproute2",
+    "iputils-ping",
+    "procps",
+    "openmpi-bin",
+    "postgresql",
+    "logrotate",
+    "nftables",
+)
 KERNEL = "linux-image-cloud-amd64"
 PEOPLE = ("alice", "bob")
 
 # Debian's cloud kernel has ext4 built in; disk and network of the machine are modules.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net")
 
-# QEMU's user network: the guest is always 10.0.2.15. The root needs no udev and no network service then.
+# QEMU's user network: the guest is always 10.0.2.15. The root needs no udev and no network service then. A machine of a
+# cluster has a second card for its neighbours, with the address that the kernel's command line says.
 INIT = """\
 #!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /root
@@ -31,6 +44,11 @@ for module in {modules}; do /bin/busybox insmod /$module.ko; done
 /bin/busybox ip link set lo up
 /bin/busybox ip addr add 10.0.2.15/24 dev eth0
 /bin/busybox ip link set eth0 up
+/bin/busybox mount -t proc proc /proc
+for word in $(/bin/busybox cat /proc/cmdline); do
+  case $word in lan=*) /bin/busybox ip addr add ${{word#lan=}} dev eth1; /bin/busybox ip link set eth1 up;; esac
+done
+/bin/busybox umount /proc
 /bin/busybox mount -t ext4 /dev/vda /root
 /bin/busybox mount -o move /dev /root/dev
 exec /bin/busybox switch_root /root /sbin/init
@@ -64,6 +82,26 @@ MASKED = (
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an image is made from, beyond what all have."""
+
+    name: str
+    size: str
+    packages: tuple[str, ...] = ()
+    hosts: str = ""
+    disabled: tuple[str, ...] = ()  # units that a test starts where it needs them
+
+
+NODE = Recipe("node", "1G")
+LAN = {"head": "10.213.0.1", "node1": "10.213.0.2", "node2": "10.213.0.3"}
+SITE = Recipe(
+    "site", "4G", SITE_PACKAGES,
+    hosts="127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in LAN.items()),
+    disabled=("postgresql", "nftables"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """What a machine is started from; machines keep what they change in overlays of their own."""
 
@@ -92,30 +130,34 @@ class Image:
         return (self.home / "hostkey.pub").read_text()
 
 
-def built() -> Image:
+def built(recipe: Recipe = NODE) -> Image:
     """Give the image, made now if need be: some two minutes once. Whoever comes second waits for the first."""
-    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    source = Path(__file__).read_bytes() + repr(recipe).encode()
     folder = ROOT / "build" / "vm"
     folder.mkdir(parents=True, exist_ok=True)
-    image = Image(folder / recipe)
-    with (folder / "lock").open("w") as lock:
+    image = Image(folder / f"{recipe.name}-{hashlib.sha256(source).hexdigest()[:12]}")
+    with (folder / f"lock-{recipe.name}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.home.exists():
-            _build(folder, image)
+            _build(folder, image, recipe)
     return image
 
 
-def _build(folder: Path, image: Image) -> None:
+def _build(folder: Path, image: Image, recipe: Recipe) -> None:
     """Make it aside, and give it its name when it is whole."""
-    for older in folder.glob("*/"):
+    for older in folder.glob(f"{recipe.name}-*/"):
         shutil.rmtree(older)
-    making = Image(Path(tempfile.mkdtemp(dir=folder)))
+    making = Image(Path(tempfile.mkdtemp(dir=folder, prefix=f"{recipe.name}-")))
     tree = making.home / "tree"
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(making.key))
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", f"{making.home}/hostkey")
     _bootstrap(tree)
+    if recipe.packages:
+        _add_packages(tree, recipe)
     _furnish(tree, making.home)
-    _run("mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(making.disk), "1G")
+    if recipe.hosts:
+        (tree / "etc/hosts").write_text(recipe.hosts)
+    _run("mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(making.disk), recipe.size)
     _boot_files(making)
     shutil.rmtree(tree)
     making.home.rename(image.home)
@@ -136,6 +178,23 @@ def _bootstrap(tree: Path) -> None:
     include = "--include=" + ",".join(PACKAGES)
     spaces = ("unshare", "--mount", "--propagation", "private")
     _run(*spaces, "debootstrap", "--variant=minbase", include, SUITE, str(tree), MIRROR)
+
+
+def _add_packages(tree: Path, recipe: Recipe) -> None:
+    """Add packages by the tree's own apt, which starts nothing; names are looked up as on this machine."""
+    script = f"""
+    set -e
+    mount -t proc proc {tree}/proc
+    for file in /etc/resolv.conf /etc/hosts; do touch {tree}$file; mount --bind $file {tree}$file; done
+    printf '#!/bin/sh\\nexit 101\\n' > {tree}/usr/sbin/policy-rc.d
+    chmod 755 {tree}/usr/sbin/policy-rc.d
+    export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+    chroot {tree} apt-get update --quiet
+    chroot {tree} apt-get install --yes --quiet --no-install-recommends {" ".join(recipe.packages)}
+    chroot {tree} systemctl disable {" ".join(recipe.disabled)}
+    rm {tree}/usr/sbin/policy-rc.d
+    """
+    _run("unshare", "--mount", "--propagation", "private", "sh", "-c", script)
 
 
 def _furnish(tree: Path, home: Path) -> None:
@@ -160,8 +219,9 @@ def _furnish(tree: Path, home: Path) -> None:
     for unit in MASKED:
         (tree / "etc/systemd/system" / unit).unlink(missing_ok=True)
         (tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
-    shutil.rmtree(tree / "var/cache/apt")
-    shutil.rmtree(tree / "var/lib/apt/lists")
+    for folder in ("var/cache/apt", "var/lib/apt/lists"):  # apt of a machine wants the folders, empty
+        shutil.rmtree(tree / folder)
+        (tree / folder).mkdir()
 
 
 def _boot_files(making: Image) -> None:
