@@ -136,3 +136,21 @@ def test_a_job_whose_second_node_loses_power_ends_and_the_node_stays_held(cluste
     second.start(saved=False)
     assert cluster.until(job, "Terminated")["exit_code"] == 3 << 8
     assert cluster.until(waits, "Terminated")["exit_code"] == 0
+
+
+def test_a_job_whose_first_node_loses_power_is_lost_once_that_is_known(cluster):
+    first, second = cluster.nodes()
+    job = cluster.submit(WAITS, resources=BOTH)
+    cluster.until(job, "Running")
+    wait_until(lambda: group(second, job), what="the group of the job on its second node", seconds=clusters.PATIENCE)
+    first.run("sync")
+    first.cut_power()
+    told = "journalctl -u oarlock -o cat | grep -c 'node still unreachable'"
+    wait_until(lambda: int(cluster.head.run(told, check=False)), what="the server's notice", seconds=clusters.PATIENCE)
+    waits = cluster.submit("hostname")
+    assert (cluster.job(job)["state"], cluster.job(waits)["state"]) == ("Running", "Waiting")
+    first.start(saved=False)
+    assert cluster.until(job, "Error")["exit_code"] is None
+    assert cluster.until(waits, "Terminated")["exit_code"] == 0
+    wait_until(lambda: not group(second, job), what="the end of the job on its second node", seconds=clusters.PATIENCE)
+    assert first.run(f"cat /home/alice/OAR.{job}.stdout") == "began\n", "it did not run again"
