@@ -13,11 +13,13 @@ from oarlock.store.queries.usage.judged_jobs import JudgedJob
 HOUR = 3600
 
 
-def _report(*, name: str | None = "daily", exit_code: int | None = 0, over: bool = True) -> JobReport:
+def _report(
+    *, name: str | None = "daily", exit_code: int | None = 0, over: bool = True, memory: float | None = 3e9
+) -> JobReport:  # fmt: skip
     """Return the report of a job that ran an hour on 4 cores of each of two nodes, half of them busy."""
     measured = NodeMeasured(
         samples=360, seconds=HOUR, cores=4.0, node_cores=4, cpu_seconds=2.0 * HOUR, until=HOUR,
-        memory_own_most_bytes=3e9, memory_asked_bytes=8e9, read_bytes=1e9, written_bytes=2e6,
+        memory_own_most_bytes=memory, memory_asked_bytes=memory and 8e9, read_bytes=1e9, written_bytes=2e6,
     )  # fmt: skip
     row = {"seconds": float(HOUR), "cpus": 4.0}
     detail = SummaryDetail(attempts={"1": {"n1": row, "n2": row}}, measured={"1": {"n1": measured, "n2": measured}})
@@ -52,6 +54,10 @@ def test_the_text_has_bars_nodes_amounts_and_findings(monkeypatch):
         "     With 5 of 8 cores it would have run as fast, and might have begun sooner.",
         "     oarsub -l /core=5,walltime=1:10:00 …",
     ]
+
+
+def test_what_nobody_knows_has_no_bar():
+    assert [bar.label for bar in _report(memory=None).bars] == ["Cores", "Time"]
 
 
 def test_a_job_that_runs_has_no_end_and_no_exit():

@@ -96,9 +96,10 @@ def _bars(facts: Mapping[str, FactValue]) -> Iterator[UseBar]:
     yield UseBar(
         "Cores", _number(facts["cpu_share"]), f"{write('cores_busy')} of {write('cores')} busy on average"
     )  # fmt: skip
-    yield UseBar(
-        "Memory", _number(facts["memory_share"]), f"{write('memory_own_bytes')} of {write('memory_asked_bytes')}"
-    )  # fmt: skip
+    if facts["memory_own_bytes"] is not None or facts["memory_asked_bytes"] is not None:
+        yield UseBar(
+            "Memory", _number(facts["memory_share"]), f"{write('memory_own_bytes')} of {write('memory_asked_bytes')}"
+        )
     if facts["gpus"]:
         yield UseBar("GPUs", _number(facts["gpu_share"]), f"{write('gpus')} held")
     yield UseBar(
