@@ -225,10 +225,10 @@ def test_the_gantt_is_walked_by_keys_and_tells_of_each_job(browser, site, visito
     ("query", "sentence"),
     [
         ("since=5&until=5", "A chart shows from 0:10:00"),
-        ("since=-1", "`since` must be a whole number"),
+        ("since=-1", "<code>since</code> must be a whole number"),
         ("zone=../../etc/passwd", "is not a time zone"),
         ("where=nothing+%3D+", "nothing"),
-        ("span=99999999999", "`span` must be a whole number"),
+        ("span=99999999999", "<code>span</code> must be a whole number"),
     ],
 )
 def test_a_gantt_that_cannot_be_is_answered_with_a_sentence(site, visitor, query, sentence):
