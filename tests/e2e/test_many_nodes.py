@@ -110,7 +110,15 @@ def test_five_thousand_nodes_are_checked_while_jobs_start(workspace, two_users, 
             starts.append(_start_job(site, client, ids))
             return site.count(ResourceState.SUSPECTED) == len(dead)
 
-        _until(is_checked, seconds=2 * _PERIOD)
+        def progress() -> str:
+            """Say how far the check is, for a run that fails."""
+            seconds, suspected = time.time() - began, site.count(ResourceState.SUSPECTED)
+            return (
+                f"{len(cluster.contacts())} connections and {suspected} Suspected nodes in {seconds:.0f} s;"
+                f" {len(starts)} jobs; server {_cpu_seconds(pid) - before:.0f} s of CPU; load {os.getloadavg()[0]:.1f}"
+            )
+
+        _until(is_checked, progress, seconds=2 * _PERIOD)
         judged, spent, resident = time.time() - began, _cpu_seconds(pid) - before, _resident(pid)
         contacts = cluster.contacts()
         reached = max({name: when for when, name in reversed(contacts)}.values()) - began
@@ -140,10 +148,10 @@ def _start_job(site: ManyNodes, client: Client, ids: list[int]) -> float:
     return time.monotonic() - begin
 
 
-def _until(done: Callable[[], bool], *, seconds: float) -> None:
+def _until(done: Callable[[], bool], progress: Callable[[], str], *, seconds: float) -> None:
     end = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < end, f"it did not happen within {seconds:g} s"
+        assert time.monotonic() < end, progress()
 
 
 def _cpu_seconds(pid: int) -> float:
