@@ -33,7 +33,7 @@ def draw_columns(columns: Sequence[DayColumn], *, unit: str, label: str, width: 
     wide = min(max(step * (1 - _GAP), _NARROWEST), _WIDEST)
     inside = HEIGHT - _TOP - _BOTTOM
     drawn = [_grid(top, unit, inside, width)]
-    named = max(1, -(-len(columns) * 44 // (width - _LEFT)))
+    named = max(1, -(-len(columns) * 50 // (width - _LEFT)))
     for place, column in enumerate(columns):
         x = _LEFT + step * place + (step - wide) / 2
         rects = [

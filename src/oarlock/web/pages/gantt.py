@@ -3,13 +3,14 @@
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from oarlock.insight.drawing.columns import WIDTH_IN_MAIN
 from oarlock.insight.drawing.gantt import (
     GanttJob,
     GanttNode,
@@ -99,8 +100,8 @@ async def chart_of_node(view: View, name: str) -> tuple[Any, ...]:
     wanted = ChartRequest(
         (since, since + 2 * _USUAL), f"network_address = '{quoted}'", "", frozenset({name}), 0, 1
     )  # fmt: skip
-    chart: tuple[Any, ...] = (await _chart(view, wanted))["chart"]
-    return chart
+    *drawn, seen = (await _chart(view, wanted))["chart"]
+    return (*drawn, replace(seen, width=WIDTH_IN_MAIN))
 
 
 @page("/gantt/about/{job}")
