@@ -1,4 +1,4 @@
-"""How long `oarlock check` takes for 100,000 past jobs, each with its whole story."""
+"""How long `oarlock check` takes for 100,000 past jobs, each with its whole history."""
 
 import os
 import tempfile

@@ -172,7 +172,7 @@ def server() -> float:
 def memory() -> float:
     """Keep 4,000 logs open to rows, with curves as long as they get: the memory of the collector's process."""
 
-    async def story(folder: Path) -> int:
+    async def resident_after_load(folder: Path) -> int:
         with open_database(folder / "oarlock.db", create=True) as database:
             cluster = VirtualCluster(folder / "samples", database, make_nodes(1000, jobs_a_node=3))
             for turn in range(40):
@@ -184,4 +184,4 @@ def memory() -> float:
             return size
 
     with workspace() as folder:
-        return asyncio.run(story(folder)) / 1e6
+        return asyncio.run(resident_after_load(folder)) / 1e6

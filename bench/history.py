@@ -35,7 +35,7 @@ _DETAIL = (
 
 @figure("store.history", unit="kB a job", target=1.5)
 def history() -> float:
-    """Keep a million past jobs on SQLite, each with its whole story and its summary."""
+    """Keep a million past jobs on SQLite, each with its whole history and its summary."""
     with _database(_PAST) as database:
         with database.read() as tx:
             pages, size = (tx.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size"))

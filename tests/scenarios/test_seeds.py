@@ -111,7 +111,7 @@ def test_each_thing_that_could_be_wrong_is_named(lived):
         "ended with 0 instead of 768": replace(good, jobs={**good.jobs, 1: structs.replace(job, exit_code=0)}),
         "was not accounted": replace(good, jobs={**good.jobs, 1: structs.replace(job, accounted=False)}),
         "before its start": replace(good, jobs={**good.jobs, 1: structs.replace(job, stop=job.start - 1)}),
-        "is Running, and its story ends with Terminated": replace(
+        "is Running, and its state history ends with Terminated": replace(
             good, jobs={**good.jobs, 1: structs.replace(job, state=JobState.RUNNING)}
         ),
         "begins with": replace(good, stays={**good.stays, 1: stays[1:]}),

@@ -79,7 +79,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def _worded(message: str) -> tuple[str, str]:
-    """Return a sentence for an error of argparse, and a way out where the error tells it."""
+    """Return a sentence for an error of argparse, and a way out where the error names it."""
     if message.startswith(_REQUIRED):
         names = message.removeprefix(_REQUIRED).strip()
         return f"{names} {'are' if ',' in names else 'is'} missing.", ""

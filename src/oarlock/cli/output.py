@@ -77,7 +77,7 @@ class CommandOutput:
         self.code = self.code or exit_code(self.command, kind)
 
     def flush(self) -> None:
-        """Write what is kept. A reader that has left (`| head`) is no error to tell of."""
+        """Write what is kept. A reader that has left (`| head`) is no error to report."""
         kept, self._kept = self._kept, []
         if not kept:
             return

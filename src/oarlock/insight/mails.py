@@ -80,7 +80,7 @@ def sender_of(config: Config) -> str:
 
 
 def user_address(config: Config, user: str) -> str:
-    """Return the address of a user; empty where the site has not told it, nor how addresses are made."""
+    """Return the address of a user; empty where the site names neither it nor how addresses are made."""
     listed = read_addresses(config.mail_addresses).get(user, "")
     return listed or (f"{user}@{config.mail_user_domain}" if config.mail_user_domain else "")
 

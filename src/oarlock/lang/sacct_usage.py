@@ -1,4 +1,4 @@
-"""What jobs used, as `sacct` tells of their steps: CPU time of all of a job, memory and traffic step by step."""
+"""What jobs used, as `sacct` reports their steps: CPU time of all of a job, memory and traffic step by step."""
 
 import re
 from collections.abc import Iterable, Mapping

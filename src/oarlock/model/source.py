@@ -1,4 +1,4 @@
-"""Another cluster, as its resource manager tells of it: the typed answers of a source, and how a source fares.
+"""Another cluster, as its resource manager describes it: the typed answers of a source, and how a source fares.
 
 A source answers few questions: which nodes there are, which jobs live now, which ended, and one job. What it says is
 copied into a database of our own, so that every page, verb and finding works for it as for a cluster that we run.

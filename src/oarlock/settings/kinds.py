@@ -24,7 +24,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class BadValue(ValueError):
-    """A value with a story of its own: the text is the hint to show."""
+    """A value that is refused with a hint of its own."""
 
 
 class NoEffect(ValueError):
@@ -63,12 +63,12 @@ def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> SettingKin
     return SettingKind(expected, read)
 
 
-def choice(values: type[E], **stories: str) -> SettingKind[E]:
-    """Make the kind of one word among few; `stories` are the hints for words that other systems have."""
+def choice(values: type[E], **hints: str) -> SettingKind[E]:
+    """Make the kind of one word among few; `hints` are the hints for words that other systems have."""
 
     def read(text: str) -> E:
-        if text in stories:
-            raise BadValue(stories[text])
+        if text in hints:
+            raise BadValue(hints[text])
         return values(text)
 
     return SettingKind(" or ".join(f"`{value}`" for value in values), read)

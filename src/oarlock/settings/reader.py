@@ -173,9 +173,9 @@ def _value(assignment: BashAssignment, kind: SettingKind[Any], where: str) -> An
     except NoEffect:
         raise
     except ValueError as problem:
-        story = str(problem) if isinstance(problem, BadValue) else ""
+        hint = str(problem) if isinstance(problem, BadValue) else ""
         raise ConfigRefused(
-            f"{where}: {assignment.name} is `{_shortened(assignment.value)}`; expected {kind.expected}.", hint=story
+            f"{where}: {assignment.name} is `{_shortened(assignment.value)}`; expected {kind.expected}.", hint=hint
         ) from problem
 
 

@@ -17,7 +17,7 @@ def broken(history: FullHistory, nodes: Iterable[SimulatedNode]) -> list[str]:
     everywhere = list(nodes)
     problems = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
     for number, job in history.jobs.items():
-        problems += [f"job {number} {problem}" for problem in _of_story(job, history.stays.get(number, []))]
+        problems += [f"job {number} {problem}" for problem in _of_state_history(job, history.stays.get(number, []))]
         problems += [f"job {number} {problem}" for problem in _of_attempts(history.attempts.get(number, []))]
         problems += [f"job {number} {problem}" for problem in _of_end(job, history.events.get(number, []))]
     return problems
@@ -31,19 +31,19 @@ def overlapping(places: Iterable[ReservedPlace]) -> list[str]:
     ]
 
 
-def _of_story(job: Job, stays: list[StateInterval]) -> Iterator[str]:
-    """A story has no gap and no illegal move, ends once, and says what the job's row says."""
-    yield from (problem for _, problem in judged.story(job.state, stays))
+def _of_state_history(job: Job, stays: list[StateInterval]) -> Iterator[str]:
+    """A state history has no gap and no illegal move, ends once, and says what the job's row says."""
+    yield from (problem for _, problem in judged.state_history(job.state, stays))
     ends = sum(stay.state in FINAL for stay in stays)
     if stays and ends != 1:
         yield f"ended {ends} times"
 
 
-def _of_attempts(tries: list[Attempt]) -> Iterator[str]:
+def _of_attempts(attempts: list[Attempt]) -> Iterator[str]:
     """Attempts are counted without a gap, all are closed, and the user's code began in the last one at most."""
-    yield from (problem for _, problem in judged.attempts(tries))
-    if tries and tries[-1].closed_us is None:
-        yield f"has an attempt {tries[-1].number} that is not closed"
+    yield from (problem for _, problem in judged.attempts(attempts))
+    if attempts and attempts[-1].closed_us is None:
+        yield f"has an attempt {attempts[-1].number} that is not closed"
 
 
 def _of_end(job: Job, events: list[str]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def as_lines(rows: list[JobRow], hopeless: Hopeless) -> list[JobLine]:
 
 
 def _message(number: int, state: str, message: str, hopeless: Hopeless) -> str:
-    """Return what to tell of a job: while it waits in vain, why."""
+    """Return the message of a job: while it waits in vain, why it does."""
     return hopeless.get(number, message) if state == JobState.WAITING else message
 
 
@@ -194,7 +194,7 @@ def job_events(tx: Tx, ids: Collection[int], own: Container[int]) -> dict[int, l
 
 
 def description(event: Event, *, own: bool) -> str:
-    """Return what an event says; where it names whom a user has told of its job, only to that user."""
+    """Return what an event says; where it names whom a user has notified of its job, only to that user."""
     return event.description if own or event.type not in _PRIVATE else "Only its owner may read this."
 
 

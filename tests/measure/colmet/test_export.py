@@ -237,7 +237,7 @@ def test_jobs_of_another_cluster_are_written_by_their_numbers_there(collector, t
         assert set(file["job_4071/taskstats_default"]["job_id"]) == {4071}
         assert set(file["job_0/procstats_default"]["involved_jobs"]) == {b"[4071, 4080]"}
     assert main([*arguments, "luke", "--colmet", "4071"]) == 2
-    assert "No node told of a job 4071 of the cluster luke." in capsys.readouterr().err
+    assert "No node reported a job 4071 of the cluster luke." in capsys.readouterr().err
 
 
 def test_a_job_without_measurements_is_refused_before_anything_is_written(collector, tmp_path):

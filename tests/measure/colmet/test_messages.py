@@ -197,7 +197,7 @@ def test_a_hostile_message_is_refused_with_its_reason(what):
 
 def test_a_message_of_very_many_instants_is_refused_at_once():
     instants = [TASK[:518] + number.to_bytes(8, "little") + TASK[526:] for number in range(3000)]
-    assert "tells of 3000 instants" in refused(b"".join(instants))
+    assert "holds 3000 instants" in refused(b"".join(instants))
 
 
 def test_damaged_messages_are_understood_or_refused_and_nothing_else():

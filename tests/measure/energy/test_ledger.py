@@ -46,7 +46,7 @@ def test_a_controllers_watts_are_divided_by_the_samples_in_between():
 
 
 def test_a_node_that_sends_no_samples_is_idle_for_its_controller():
-    """It sleeps, or is left alone; nobody ever told of a job there."""
+    """It sleeps, or is left alone; nobody ever reported a job there."""
     ledger = EnergyLedger(EnergyRules())
     for minute in range(4):
         ledger.take_reading("n1", PowerReading(NOON + 60 * minute, 50.0))

@@ -155,5 +155,5 @@ def test_other_numbers_for_jobs_change_nothing_else(sample, data):
             read_head(torn)
             renumber(torn, numbers)
     if jobs:
-        with pytest.raises(UnreadableSample, match="nothing was told of job"):
+        with pytest.raises(UnreadableSample, match="nothing was reported about job"):
             renumber(frame, {})

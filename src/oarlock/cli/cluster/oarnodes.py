@@ -1,4 +1,4 @@
-"""oarnodes: tell of resources."""
+"""oarnodes: show resources."""
 
 from __future__ import annotations
 

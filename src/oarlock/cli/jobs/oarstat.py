@@ -1,4 +1,4 @@
-"""oarstat: tell of jobs."""
+"""oarstat: show jobs."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ i=$?; rm -f "$a"; rm -rf "${TMPDIR:-/tmp}/slurm_steps.$SLURM_JOB_UID.$SLURM_JOB_
 
 
 def array_step(text: str) -> int:
-    """Return the step of an array as Slurm tells it: that of a single range, else 1."""
+    """Return the step of an array as Slurm shows it: that of a single range, else 1."""
     span = text.partition("%")[0]
     return int(span.partition(":")[2]) if ":" in span and "," not in span else 1
 

@@ -27,7 +27,7 @@ OPTIONS.text("-p --partition=QUEUE", "of those, the ones in this queue")
 OPTIONS.text("-t --state=STATE", "of those, the ones in this state: PENDING, RUNNING or SUSPENDED")
 OPTIONS.text("-s --signal=SIGNAL", "send this signal instead")
 OPTIONS.flag("-b --batch", "signal the script alone, as is usual here")
-OPTIONS.flag("-Q --quiet", "do not tell of jobs that are over")
+OPTIONS.flag("-Q --quiet", "do not report jobs that are over")
 OPTIONS.end()
 
 

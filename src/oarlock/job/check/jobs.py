@@ -1,4 +1,4 @@
-"""The invariants of one job: its story, its attempts, its times, its end."""
+"""The invariants of one job: its state history, its attempts, its times, its end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -37,7 +37,7 @@ def judge(record: JobRecord, bounds: CheckBounds) -> Iterator[CheckFinding]:
     """Yield what is wrong with one job."""
     job = record.job.id
     for number, problem in (
-        *story(record.job.state, record.stays),
+        *state_history(record.job.state, record.stays),
         *attempts(record.attempts),
         *_assignment(record),
         *_end(record),
@@ -48,7 +48,7 @@ def judge(record: JobRecord, bounds: CheckBounds) -> Iterator[CheckFinding]:
     yield from _explained(record)
 
 
-def story(state: JobState, stays: Sequence[StateInterval]) -> Iterator[tuple[int, str]]:
+def state_history(state: JobState, stays: Sequence[StateInterval]) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with the history of a job's states: gaps (4), illegal moves (5), an end that is none (6)."""
     if not stays or stays[0].state not in _FIRST:
         yield 4, f"begins with {[stay.state for stay in stays[:1]]}"
@@ -60,7 +60,7 @@ def story(state: JobState, stays: Sequence[StateInterval]) -> Iterator[tuple[int
         if before.stop < before.start:
             yield 4, f"was {before.state} from {before.start} until {before.stop}"
     if stays[-1].state is not state or stays[-1].stop:
-        yield 4, f"is {state}, and its story ends with {stays[-1].state} (until {stays[-1].stop})"
+        yield 4, f"is {state}, and its state history ends with {stays[-1].state} (until {stays[-1].stop})"
 
 
 @lru_cache(maxsize=4096)

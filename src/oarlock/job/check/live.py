@@ -27,7 +27,7 @@ class NodeAttempts(NamedTuple):
 
 
 class DatabaseLook(NamedTuple):
-    """What the database says at an instant: attempts that are not closed, and attempts of others that it heard of."""
+    """What the database says at an instant: open attempts, and attempts of others that were reported to it."""
 
     open: Mapping[tuple[int, int], Attempt]
     foreign: frozenset[tuple[str, int, int, str]]

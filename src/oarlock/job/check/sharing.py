@@ -109,8 +109,8 @@ def judge_plan(plan: Sequence[PlannedJob]) -> Iterator[CheckFinding]:
     for place in plan:
         if place.reserved and not place.resources:
             yield broken(11, f"reservation {place.job_id} was accepted and has no resources", job=place.job_id)
-        elif place.reserved and place.start < place.asked:
-            text = f"reservation {place.job_id} is for {place.asked} and planned for {place.start}"
+        elif place.reserved and place.start < place.reserved_start:
+            text = f"reservation {place.job_id} is for {place.reserved_start} and planned for {place.start}"
             yield broken(11, text, job=place.job_id)
 
 

@@ -48,7 +48,7 @@ class NodeFailures:
 
 
 class ProgramFailures:
-    """Users for whose jobs a program of the site failed since it last worked, by the event that tells of it.
+    """Users for whose jobs a program of the site failed since it last worked, by the event that reports it.
 
     Kept in memory, as `NodeFailures` are.
     """

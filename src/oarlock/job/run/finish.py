@@ -143,7 +143,7 @@ def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: F
 
 
 def release_again(unit: UnitOfWork, finished: FinishedAttempts, away: Collection[str]) -> None:
-    """Release again what ended jobs hold on nodes in reach: those may not have heard it the first time."""
+    """Release again what ended jobs hold on nodes in reach: those may have missed it the first time."""
     for attempt in attempts.ending(unit.tx):
         others = {node.name for node in attempt.nodes[1:]} - set(away)
         if left := tuple(node for node in finished.nodes_left(attempt) if node in others):

@@ -1,4 +1,4 @@
-"""TOML text → rules and the examples beside them. Every mistake is told with its file and its rule."""
+"""TOML text → rules and the examples beside them. A mistake is named with its file and its rule."""
 
 import re
 import tomllib

@@ -74,7 +74,7 @@ class MeasuredSoFar(Struct, frozen=True, tag=True):
 
 
 class SchedulerFigures(Struct, frozen=True, tag=True):
-    """Asks what an exporter tells of a cluster's scheduler; answered by a `SchedulerFiguresView`, by portals alone."""
+    """Asks what an exporter reports about a scheduler; answered by a `SchedulerFiguresView`, by portals alone."""
 
     now: float
     since: float
@@ -189,7 +189,7 @@ def _answer_at_once(collector: Collector, question: QuickQuestion, describe: Des
 
 
 def no_figures() -> NoSamples:
-    """Return the refusal where no exporter tells of a scheduler."""
+    """Return the refusal where no exporter reports about a scheduler."""
     return NoSamples("No slurm-exporter is read here.", hint="A portal with PROMETHEUS_URL reads one.")
 
 

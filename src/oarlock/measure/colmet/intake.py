@@ -74,7 +74,7 @@ class ColmetIntake:
         self._boot, self._sequence = uuid.uuid4().hex, int(time.monotonic() * 1000)
         self._last: dict[str, float] = {}  # when each node sent
         self._measured: dict[str, float] = {}  # what its clock showed then
-        self._jobs: dict[str, Collection[int]] = {}  # what it told of then
+        self._jobs: dict[str, Collection[int]] = {}  # what it reported then
         self._forget_at = 0.0
         self._gaps: dict[str, NotedGap] = {}
         self._counted: Counter[str] = Counter()

@@ -72,7 +72,7 @@ class ColmetTranslator:
             check_subject(record)
             instants.setdefault(record.at, []).append(record)
         if len(instants) > _MOST_INSTANTS:
-            raise UnreadableMessage(f"it tells of {len(instants)} instants")
+            raise UnreadableMessage(f"it holds {len(instants)} instants")
         self._forget(now)
         return [self._sample(message.host, at, instants[at], now) for at in sorted(instants)]
 

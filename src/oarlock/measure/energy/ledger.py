@@ -151,7 +151,7 @@ def _one_stretch(begin: float, end: float, joules: float, states: list[NodeState
     after = next((state for state in states if state.reading.at >= end), None)
     held_by = before or after
     if held_by is None:
-        return not_divided(joules, end - begin, idle=True)  # nobody ever told of a job there
+        return not_divided(joules, end - begin, idle=True)  # nobody ever reported a job there
     hole = (after.reading.at if after else end) - (before.reading.at if before else begin)
     if hole > longest_hole(rules, held_by):
         is_idle = not any(state.jobs for state in (before, after) if state is not None)

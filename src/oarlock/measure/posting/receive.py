@@ -223,7 +223,7 @@ class AgentReceiver:
             node.numbers, node.noted = {}, {}
         new = [job for job in notice.jobs if node.noted.get(job.number) != job]
         if len(node.noted) + len(new) > _MOST_JOBS:
-            raise UnreadableFrames(name, f"it tells of more than {_MOST_JOBS} jobs")
+            raise UnreadableFrames(name, f"it holds more than {_MOST_JOBS} jobs")
         if new:
             await self._register(name, node, new)
         if notice.period is not None:

@@ -95,7 +95,7 @@ class SampleSender:
         self._owners: dict[Key, tuple[JobOwner, int]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._jobs: dict[int, NotedJob] = {}
-        self._news: set[int] = set()  # jobs that the server was not told of, or not like that
+        self._news: set[int] = set()  # jobs that the server does not know, or not like that
         self._next_number = 1
         self._gap: _Dropped | None = None
         self._fresh = True
@@ -128,7 +128,7 @@ class SampleSender:
         self._thread.join(CLOSE_SECONDS)
 
     def _number(self, key: Key, owner: JobOwner) -> int:
-        """Return the number of a job in our samples, and note what is to be told of it."""
+        """Return the number of a job in our samples, and note what is to be sent about it."""
         entry = self._owners.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]

@@ -124,7 +124,7 @@ class AttemptRun:
         self._tools.log.write("running", pid=self._tools.children.main)
 
     def describe(self) -> Body:
-        """Return what a node program is told of the attempt."""
+        """Return the description of the attempt for a node program."""
         return {
             "job": self.launch.job,
             "attempt": self.launch.attempt,

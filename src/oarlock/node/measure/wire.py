@@ -241,7 +241,7 @@ def renumber(data: bytes, numbers: Mapping[int, int]) -> tuple[bytes, list[int]]
                 _SUBJECT.pack_into(renumbered, place, numbers[job], table, values)
             place += _SUBJECT.size + values * _DOUBLE
     except KeyError as unknown:
-        raise UnreadableSample(f"nothing was told of job {unknown}") from None
+        raise UnreadableSample(f"nothing was reported about job {unknown}") from None
     except struct.error as error:
         raise UnreadableSample(f"{len(data)} bytes are no sample: {error}") from error
     return bytes(renumbered), jobs

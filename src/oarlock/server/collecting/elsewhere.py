@@ -35,7 +35,7 @@ Ask = Callable[[Question], Awaitable[bytes]]
 
 
 class _MissingFile(NamedTuple):
-    """A file to fetch: what the program is told of it, and what the collector is asked to do with it."""
+    """A file to fetch: what the program is sent, and what the collector does with it."""
 
     subject: str
     path: Path

@@ -34,7 +34,7 @@ def begin(config: Config) -> None:
     """Send the log where the settings say."""
     handler = RotatedFileHandler(config.log_file) if config.log_file else logging.StreamHandler()
     handler.setFormatter(DetailFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # which tells of itself more than of the tables
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # which logs more about itself than about the tables
     journal.JOBS.setLevel(logging.WARNING if config.log_level <= NO_JOBS else logging.INFO)
     level = logging.WARNING if config.log_level <= ONLY_WARNINGS else logging.INFO
     logging.basicConfig(level=level, handlers=[handler], force=True)

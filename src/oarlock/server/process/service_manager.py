@@ -1,4 +1,4 @@
-"""What systemd is told of a server (`Type=notify`): that it is ready, that it is alive, that it stops."""
+"""The notifications of a server to systemd (`Type=notify`): that it is ready, that it is alive, that it stops."""
 
 import asyncio
 import contextlib

@@ -32,7 +32,7 @@ class SessionRelay:
         self._to_client = self._client_took = received  # places in the stream to the client
         self._to_node = self._node_took = 0
         self._broken = asyncio.Event()
-        self._held: list[bytes] | None = []  # what came before the client was told of its session
+        self._held: list[bytes] | None = []  # what came before the client knew of its session
         self.why = ""
 
     def from_node(self, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""File systems and virtual machines of the site, as Prometheus and Robinhood tell of them; asked once a minute."""
+"""File systems and virtual machines of the site, as Prometheus and Robinhood report them; asked once a minute."""
 
 import asyncio
 import grp

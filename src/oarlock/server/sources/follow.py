@@ -47,7 +47,7 @@ class QuestionLog:
 
     name: str
     gives: str
-    asked: int = 0
+    asked_at: int = 0
     answered: int = 0
     seconds: float | None = None
     says: str = ""
@@ -57,14 +57,14 @@ class QuestionLog:
         """What is shown of it."""
         return SourceHealth(
             name=self.name, gives=self.gives, answers=bool(self.answered) and not self.says, says=self.says,
-            asked=self.asked, answered=self.answered, seconds=self.seconds,
+            asked=self.asked_at, answered=self.answered, seconds=self.seconds,
         )  # fmt: skip
 
     @contextlib.contextmanager
     def timed(self, now: int) -> Iterator[None]:
         """Note how a question fares; a refusal is remembered, logged once, and goes on to the caller."""
         began = time.monotonic()
-        self.asked = now
+        self.asked_at = now
         try:
             yield
         except OarlockError as error:

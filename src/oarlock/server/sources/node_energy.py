@@ -26,7 +26,7 @@ from oarlock.store.queries.usage.unmeasured import HeldCores
 
 _UNTIL = "energy booked until"
 _SETTLED = 300
-"""Seconds after which a resource manager has told of the end of a job."""
+"""Seconds after which a resource manager has reported the end of a job."""
 _SHORTEST, _LONGEST = 300, 6 * 3600  # of what is booked at once
 _USUAL_NODES = 500  # more of them are asked for less time at once
 _BEFORE = 900  # seconds: the last reading before a stretch is where it begins

@@ -1,4 +1,4 @@
-"""A Slurm cluster, as its own commands tell of it: sinfo its nodes, squeue jobs that live, sacct jobs that ended.
+"""A Slurm cluster, as its own commands describe it: sinfo its nodes, squeue jobs that live, sacct jobs that ended.
 
 The way for a site that gives no account of slurmdbd's database. A command has its time, and is run once a minute at
 most: what it said, or that it failed, holds until then.

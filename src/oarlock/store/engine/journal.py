@@ -1,6 +1,6 @@
 """Log lines of a transaction: kept with it, and written once it is on disk.
 
-A line written before the commit would tell of moves that a rollback undoes, and twice of a change that is run again.
+A line written before the commit would report moves that a rollback undoes, and twice of a change that is run again.
 Two loggers, so that `LOG_LEVEL` can leave out the moves of jobs: `SITE` for nodes, queues and what needs an
 administrator (as a warning), `JOBS` for jobs.
 """

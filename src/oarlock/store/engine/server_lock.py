@@ -178,7 +178,7 @@ class Heartbeat:
             try:
                 with self._engine.begin() as tx:
                     alone = _beat(tx, self._holder, beats)
-            except SQLAlchemyError as error:  # the writer tells of a database that is away
+            except SQLAlchemyError as error:  # the writer reports a database that is away
                 log.debug("heartbeat not written", extra={"error": str(error)})
                 continue
             if not alone:

@@ -205,7 +205,7 @@ agent_jobs = Table(
     Index(None, "user_name"),
     partial_index("ix_agent_jobs_ended", "ended", "ended = 0"),
 )
-"""Jobs of other resource managers, as agents tell of them. `job` is what the manager calls it, `number` what we do.
+"""Jobs of other resource managers, as agents report them. `job` is what the manager calls it, `number` what we do.
 
 A number is above all that jobs of our own can have. `ended` is 0 while it runs, `nodes` has spaces between.
 """

@@ -71,7 +71,7 @@ def test_what_others_may_not_see_of_it(api):
     assert api.client_of("daemon").get("/findings").body["jobs"] == []
     for path in ("jobs/18/findings", "jobs/18/report", "jobs/18/usage"):
         reply = api.client_of("nobody").get(f"/{path}?cluster=alpha")
-        assert (reply.status, reply.body["error"]) == (404, "No agent told of a job 18 of the cluster alpha."), path
+        assert (reply.status, reply.body["error"]) == (404, "No agent reported a job 18 of the cluster alpha."), path
 
 
 def test_sums_of_days_have_it_under_its_cluster_once(api):

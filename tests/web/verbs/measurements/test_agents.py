@@ -141,7 +141,10 @@ def test_what_builds_on_tables_that_are_lost_is_asked_for_again(api):
     node.send(notice(told(1)), node.sample({1: 0.0}))
     api.run(api.core.restart_measuring())
     refused = node.send(node.sample({1: 1.0}))
-    assert (refused.status, refused.body["error"]) == (409, "A sample of n7 cannot be read: nothing was told of job 1.")
+    assert (refused.status, refused.body["error"]) == (
+        409,
+        "A sample of n7 cannot be read: nothing was reported about job 1.",
+    )
     refused = node.send(notice(told(1)), node.sample({1: 2.0}))
     assert (refused.status, refused.body["kind"]) == (409, "UnreadableFrames")
     node.encoder.forget_tables()

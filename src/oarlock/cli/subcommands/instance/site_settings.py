@@ -27,7 +27,7 @@ class EffectiveSetting:
 
 
 def load_to_listen(file: Path | None, listen: str | None, *, nowhere: str) -> Config:
-    """Read the settings of a server, with `--listen` in the place of theirs; begin its log, and tell of warnings.
+    """Read the settings of a server, with `--listen` in the place of theirs; begin its log, and log warnings.
 
     `nowhere` is what is wrong with listening nowhere.
     """

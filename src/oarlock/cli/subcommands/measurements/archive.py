@@ -240,7 +240,7 @@ def _number_here(tx: Tx, cluster: str, job: int) -> int:
     stored = agent_jobs.find(tx, cluster, str(job))
     if stored is None:
         raise RequestRefused(
-            f"No node told of a job {job} of the cluster {cluster}.", kind="NotFound", hint="Check the cluster's name."
+            f"No node reported a job {job} of the cluster {cluster}.", kind="NotFound", hint="Check the cluster's name."
         )
     return stored.number
 

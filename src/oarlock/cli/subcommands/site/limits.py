@@ -225,12 +225,12 @@ def _add_window(arguments: argparse.Namespace) -> None:
         print(json.dumps(met, indent=2))
         return
     show_text(f"Maintenance {met['window']['id']}: {met['resources']} resources.")
-    for jobs, story in (
+    for jobs, reason in (
         (met["running"], "may still run when it begins"),
         (met["reservations"], "were promised before"),
     ):
         if jobs:
-            show_text(f"Jobs {', '.join(map(str, jobs))} {story}; they are left alone.")
+            show_text(f"Jobs {', '.join(map(str, jobs))} {reason}; they are left alone.")
 
 
 def _list_windows(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of other resource managers, as agents tell of them."""
+"""Jobs of other resource managers, as agents report them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
@@ -19,7 +19,7 @@ _NODE = "agent node "  # before the name of the fact that says which cluster has
 
 
 class DescribedJob(NamedTuple):
-    """What an agent tells of a job; empty is "it does not know"."""
+    """What an agent reports about a job; empty is "it does not know"."""
 
     job: str
     manager: str = ""
@@ -47,7 +47,7 @@ class AgentJob(NamedTuple):
 
 
 def register(tx: Tx, cluster: str, described: Iterable[DescribedJob], *, node: str, now: int) -> dict[str, int]:
-    """Store what an agent on a node tells of jobs; return their numbers.
+    """Store what an agent on a node reports about jobs; return their numbers.
 
     A job that is over and comes again is another one: managers use their numbers again, or run a job once more.
     """

@@ -51,7 +51,7 @@ class PlannedJob(NamedTuple):
     stop: int
     resources: list[int]
     reserved: bool
-    asked: int
+    reserved_start: int
     types: tuple[str, ...]
 
 

@@ -145,7 +145,7 @@ def summarised_jobs(tx: Tx, ids: Collection[int]) -> list[SummarisedJob]:
 
 
 def _of_agent(job: AgentJob) -> SummarisedJob:
-    """Describe a job of another resource manager. It began when a node told of it first; its walltime is not known."""
+    """Describe a job of another resource manager. It began when a node first reported it; its walltime is not known."""
     return SummarisedJob(
         job.number, job.user, job.account, foreign_jobs.queue_of(job.cluster), job.first_seen, job.ended, 0,
         bool(job.ended),

@@ -109,7 +109,7 @@ async def show_scheduler(context: RequestContext, _request: EmptyRequest) -> Sch
 @verb(
     "scheduler.exporter", "GET /scheduler/exporter",
     role=RequiredRole.USERS, request=EmptyRequest, response=SchedulerFiguresView,
-    summary="Show what slurm-exporter tells of a Slurm cluster: cores, GPUs, nodes by state, shares.",
+    summary="Show what slurm-exporter reports about a Slurm cluster: cores, GPUs, nodes by state, shares.",
 )  # fmt: skip
 async def show_exporter(context: RequestContext, _request: EmptyRequest) -> SchedulerFiguresView:
     """Return what the exporter says; accounts and other users only to who sees everybody's jobs."""

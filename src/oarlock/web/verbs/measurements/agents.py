@@ -1,4 +1,4 @@
-"""Verbs for other clusters: samples that agents send, the jobs these tell of, and scripts that pushers send."""
+"""Verbs for other clusters: samples that agents send, the jobs these report, and scripts that pushers send."""
 
 import asyncio
 from typing import Annotated, NamedTuple
@@ -111,7 +111,7 @@ class AgentJobsResponse(Struct, frozen=True):
     summary="List the jobs of other resource managers that agents measure, newest first.",
 )  # fmt: skip
 async def list_agent_jobs(context: RequestContext, request: AgentJobsRequest) -> AgentJobsResponse:
-    """Return what agents told of them; where not everybody sees all jobs, one's own and led ones."""
+    """Return what agents reported about them; where not everybody sees all jobs, one's own and led ones."""
     rows = await context.read(
         lambda tx: agent_jobs.listed(
             tx,
@@ -165,7 +165,7 @@ def _find(context: RequestContext, tx: Tx, job_id: int, cluster: str | None) -> 
 
 
 def number_of(tx: Tx, job_id: int, cluster: str) -> int:
-    """Return our number for a job of another cluster; raise the refusal if no agent told of it."""
+    """Return our number for a job of another cluster; raise the refusal if no agent reported it."""
     job = agent_jobs.find(tx, cluster, str(job_id))
     if job is None:
         raise _unknown(job_id, cluster)
@@ -174,7 +174,7 @@ def number_of(tx: Tx, job_id: int, cluster: str) -> int:
 
 def _unknown(job_id: int, cluster: str) -> NotFound:
     return NotFound(
-        f"No agent told of a job {job_id} of the cluster {cluster[:80]}.", hint="GET /agents/jobs lists them."
+        f"No agent reported a job {job_id} of the cluster {cluster[:80]}.", hint="GET /agents/jobs lists them."
     )
 
 
@@ -280,7 +280,7 @@ def _script(context: RequestContext, tx: Tx, request: ScriptRequest) -> str:
     job = _find(context, tx, request.id, request.cluster)
     if job is not None:
         check_agent_job(context, job, name)
-    elif refusal := context.policy.can(context.caller, VERBS[name], "somebody whom no agent has told of"):
+    elif refusal := context.policy.can(context.caller, VERBS[name], "somebody whom no agent reported"):
         if context.sight is not None:  # another answer than that of a hidden job would tell which jobs there are
             raise UnknownJob(request.id) if request.cluster is None else _unknown(request.id, request.cluster)
         raise refusal
