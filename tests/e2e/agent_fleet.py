@@ -18,10 +18,14 @@ AGAIN_SECONDS = 1.0
 
 @dataclass
 class VirtualAgent:
-    """A virtual node, its token, and when each of its jobs was in its samples (milliseconds)."""
+    """A virtual node, its token, and when each of its jobs was in its samples (milliseconds).
+
+    As an agent does, it sends a sample when the one before was taken: on a busy machine they would overtake each other.
+    """
 
     node: VirtualNode
     token: str
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     spans: dict[int, list[int]] = field(default_factory=dict)
     described: frozenset[int] | None = None
 
@@ -65,15 +69,16 @@ class AgentFleet:
 
     async def post(self, agent: VirtualAgent) -> None:
         """Send a sample of a node, until it is taken."""
-        body = agent.body(time.time())
-        while True:
-            status, text = await self._request(agent, body)
-            if status == 200:
-                assert json.loads(text)["taken"] == 1, text
-                return
-            assert status == 429, (status, text)
-            self.again += 1
-            await asyncio.sleep(AGAIN_SECONDS)
+        async with agent.sending:
+            body = agent.body(time.time())
+            while True:
+                status, text = await self._request(agent, body)
+                if status == 200:
+                    assert json.loads(text)["taken"] == 1, text
+                    return
+                assert status == 429, (status, text)
+                self.again += 1
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _request(self, agent: VirtualAgent, body: bytes) -> tuple[int, bytes]:
         reader, writer = await self._free.get()

@@ -168,6 +168,7 @@ def test_a_wide_job_has_as_many_plots_as_there_is_room_for_curves():
         drawn = drawn_metrics(nodes)
         assert nodes * len(drawn) <= MOST_CURVES < nodes * (len(drawn) + 1)
         assert drawn == list(USUAL_JOB[: len(drawn)])
+    assert drawn_metrics(MOST_CURVES + 1) == []  # of all nodes together
 
 
 def test_a_page_says_that_a_file_of_curves_is_damaged_and_others_work(site, visitor):
