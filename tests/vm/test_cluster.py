@@ -85,8 +85,8 @@ LAN_ONLY = "btl_tcp_if_include = 10.213.0.0/24\noob_tcp_if_include = 10.213.0.0/
 def test_ranks_of_mpi_talk_over_two_nodes_in_the_group_of_their_job(cluster):
     for node in cluster.nodes():
         node.run(f"printf '{LAN_ONLY}' >> /etc/openmpi/openmpi-mca-params.conf")
-        node.run(f"cat > /usr/local/bin/ranks.py <<'END'\n{RANKS}END")
-    job = cluster.submit("mpirun python3 /usr/local/bin/ranks.py", resources="nodes=2,walltime=0:20:00")
+        node.run(f"cat > /home/alice/ranks.py <<'END'\n{RANKS}END")
+    job = cluster.submit("mpirun python3 /home/alice/ranks.py", resources="nodes=2,walltime=0:20:00")
     ended = cluster.until(job, "Terminated")
     group = f"alice_{job}"
     wanted = [f"node{1 + rank // 2} {rank} 6 {group}" for rank in range(4)]
