@@ -116,11 +116,13 @@ class Cluster:
 
     # Machines.
 
-    def show_logs(self) -> None:
-        """Print what the machines that still answer have logged last."""
+    def logs(self) -> str:
+        """Return what the machines that still answer have logged last."""
+        logs = []
         for machine in self.machines.values():
             with contextlib.suppress(AssertionError, subprocess.SubprocessError):
-                print(f"{machine.name}:", machine.run("journalctl -b --no-pager -n 80"))
+                logs += [f"{machine.name}:", machine.run("journalctl -b --no-pager -n 80")]
+        return "\n".join(logs)
 
     def in_all(self, act: Callable[[Machine], object]) -> None:
         """Do something on all machines at the same time."""
@@ -162,9 +164,6 @@ def cluster(image: Image, workspace: Path, checkpoint: Path | None = None) -> It
             machine.power_on(saved=True)
         started.in_all(Machine.wait_for_login)
         yield started
-    except BaseException:
-        started.show_logs()
-        raise
     finally:
         for machine in made.values():
             machine.cut_power()

@@ -9,6 +9,16 @@ from tests.vm import machine as machines
 from tests.vm import packages
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Show what the machines of a cluster logged, while they are there."""
+    report = yield
+    if report.when == "call" and report.failed:
+        made = [value for value in item.funcargs.values() if isinstance(value, clusters.Cluster)]
+        report.sections += [("machines", cluster.logs()) for cluster in made]
+    return report
+
+
 @pytest.fixture(scope="session")
 def image():
     return images.built()
