@@ -46,7 +46,7 @@ def test_an_array_is_read_page_by_page(visitor):
     [
         ("/arrays/999999", 404, "There is no array 999999."),
         ("/arrays/-1", 400, "is not the number of a job"),
-        ("/arrays/%3Cscript%3E", 400, "`&lt;script&gt;` is not the number of a job"),
+        ("/arrays/%3Cscript%3E", 400, "<code>&lt;script&gt;</code> is not the number of a job"),
         ("/compare", 400, "0 were chosen"),
         ("/compare?ids=75,75", 400, "1 were chosen"),
         ("/compare?ids=" + ",".join(map(str, range(41, 62))), 400, "21 were chosen"),
