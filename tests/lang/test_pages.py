@@ -11,7 +11,7 @@ from oarlock.model.errors import OarlockError
 PAGES = Path(__file__).parents[2] / "docs" / "using"
 TYPES = {
     **dict.fromkeys(["mem", "cores", "core", "order", "load", "rack", "licence"], int),
-    **dict.fromkeys(["gpu", "switch", "host", "network_address", "resource_id", "cputype", "owner"], str),
+    **dict.fromkeys(["gpu", "switch", "host", "network_address", "resource_id", "cputype", "owner", "type"], str),
 }
 
 

@@ -261,7 +261,7 @@ def test_a_download_whose_job_ends_meanwhile_gets_the_file_that_is_kept(collecto
         assert file["job_41302"].attrs["owner"] == "ada"
 
 
-def test_a_job_that_cannot_be_archived_keeps_its_log_and_others_become_files(collector, caplog):
+def test_a_job_that_cannot_be_archived_keeps_its_log_and_holds_up_no_other(collector, caplog):
     fed(collector, 7)
     fed(collector)
     archive(collector, ArchivedJob(7, name="HDF5 takes no \0 in a text"), ADA)
