@@ -58,7 +58,7 @@ def test_a_job_on_a_core_with_two_threads_has_both(site):
         f"New resource added:  {node}\nSet property core to '7'... 1 resource(s) updated.\n"
         f"Set property cpuset to '{both}'... 1 resource(s) updated.\n"
     )
-    look = "grep Cpus_allowed_list /proc/self/status; oarprint core -P core,cpuset"
+    look = "grep Cpus_allowed_list /proc/self/status; oarprint core -P core,cpuset; sleep 1.1"
     job = submit(site, "-p", "core=7", "-l", "/core=1,walltime=0:10", look)
     _, allowed, *shown = printed(site, job)
     assert allowed in {both, f"{first}-{second}"}
